@@ -310,7 +310,7 @@ def test_attributes_of_nodes_need_one_sharing_group(tmp_path):
 def test_this_machine_is_one_node(tmp_path):
     text = "[backend]\nkind = 'local'\n"
     text += "".join(f"[[node]]\nname = 'n{i}'\ngpus = 100\n" for i in range(2))
-    assert the_problem(tmp_path, text).startswith("node: backend local has this machine alone")
+    assert the_problem(tmp_path, text).startswith("node: backend local has only this machine")
 
 
 def test_gpus_that_this_machine_lacks_are_reported_at_once(tmp_path, monkeypatch):
@@ -443,7 +443,7 @@ def test_jobs_of_a_backend_that_cannot_stop_them_may_not_be_stopped(tmp_path, mo
     with pytest.raises(ConfigError) as caught:
         config(tmp_path, '[daemon]\npreemptible = "restart"\n')
     (problem,) = caught.value.problems
-    assert problem.startswith("daemon.preemptible: this backend cannot stop jobs")
+    assert problem.startswith("daemon.preemptible: this backend cannot stop and restart jobs")
 
 
 def test_every_key_of_the_section_daemon_is_documented(tmp_path):
