@@ -267,7 +267,8 @@ def promise_text(promise: dict[str, Any]) -> str:
         return f"{text}; {why}" if why else text
     text = f"not guaranteed: {why}"
     if "soonest" in promise:
-        text += f"; its earliest possible end is {moment(promise['soonest'])}, not promised"
+        soonest = moment(promise["soonest"])
+        text += f"; its earliest possible end is {soonest}, which is not promised"
     return text
 
 

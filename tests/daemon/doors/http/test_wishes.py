@@ -14,7 +14,7 @@ from sia.policies.sia.policy import Sia
 from tests.support.daemons.doors import asked, door, story
 from tests.support.servers.browsers import browser, seen
 
-SHORT = {"pool": "vision", "gpus": 2, "duration": 1e6}
+SHORT = {"pool": "vision", "gpus": 2, "duration": 748.5}  # as long as the regimes below
 
 WISHES = {
     "min_width": 1,
