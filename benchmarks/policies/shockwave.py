@@ -2,12 +2,11 @@
 
 `python -m benchmarks.policies.shockwave [PART …] [--logs 120,220] [--policies LABEL,…] [--seeds 5]`
 
-Parts: `logs` replays the four logs of the artifact; `sweep` varies k, lambda and the window on the
-log of 120 jobs; `predictions` (Fig. 5) compares the predicted run times of these jobs. The others
-draw 60 jobs of the log of 900 for each seed: `mixes` (Fig. 10), `errors` (Fig. 13), `contention`
-(Fig. 16), `philly` (Fig. 17), and `sweep-drawn`, which varies k, lambda and the window on half as
-many. Each row is stored as soon as it is measured, in `results/policies/shockwave.json` by part;
-rows that are there already are measured again.
+Parts: `logs` replays the four logs of the artifact; `predictions` (Fig. 5) compares the predicted
+run times of the jobs of the log of 120. The others draw 60 jobs of the log of 900 for each seed:
+`mixes` (Fig. 10), `errors` (Fig. 13), `contention` (Fig. 16), `philly` (Fig. 17), and `sweep`,
+which varies k, lambda and the window on half as many. Each row is stored as soon as it is measured,
+in `results/policies/shockwave.json` by part; rows that are there already are measured again.
 """
 
 from __future__ import annotations
@@ -42,14 +41,7 @@ KEPT = (
 SWEEP = [
     f"shockwave:k={k}:lambda={weight}:rounds={rounds}"
     for k, weight, rounds in (
-        *product((10, 20, 25, 30), (1, 10, 30, 40), (20,)),
-        *product((20, 25), (20, 30), (25, 30)),
-    )
-]
-
-DRAWN_SWEEP = [
-    f"shockwave:k={k}:lambda={weight}:rounds={rounds}"
-    for k, weight, rounds in (
+        (5, 0, 20),
         *product((1, 5, 20, 40), (0.001, 1, 10, 30), (20,)),
         *product((5, 20), (10,), (5, 10, 40)),
     )
@@ -169,8 +161,8 @@ DRAWN: dict[str, list[tuple[str, list[str], Drawn]]] = {
         for gpus in (14, 20, 28, 40)
     ],
     "philly": [("Philly's gaps", FAIR, as_philly)],
-    "sweep-drawn": [
-        ("half dynamic, half as many", DRAWN_SWEEP, partial(drawn, gpus=SMALL // 2, jobs=JOBS // 2))
+    "sweep": [
+        ("half dynamic, half as many", SWEEP, partial(drawn, gpus=SMALL // 2, jobs=JOBS // 2))
     ],
 }
 """The parts that draw workloads: their cases with the policies and how to draw."""
@@ -181,15 +173,13 @@ def rows(part: str, asked: argparse.Namespace) -> Iterator[Row]:
     if part == "logs":
         for jobs in asked.logs.split(","):
             yield from of_log(jobs, asked.policies.split(","))
-    elif part == "sweep":
-        yield from of_log("120", SWEEP)
     elif part == "predictions":
         yield from predictions()
     for case, labels, draw in DRAWN.get(part, ()):
         yield from of_drawn(case, labels, asked.seeds, draw)
 
 
-PARTS = ("logs", "sweep", "predictions", *DRAWN)
+PARTS = ("logs", "predictions", *DRAWN)
 
 
 def main() -> None:

@@ -38,6 +38,9 @@ SIZES = {"below 1 GPU-hour": 1.0, "1 to 2": 2.0, "2 to 4": 4.0, "above": float("
 BIN = 5
 """Rounds that are averaged in the picture."""
 
+MARKS = {"5": "*", "10": "s", "20": "o", "40": "D"}
+"""Marks in the picture by rounds of the window."""
+
 DOUBLINGS = 3
 """Doublings of the batch size that the job of Fig. 2 makes at least."""
 
@@ -134,7 +137,7 @@ def draw(figures: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
     _predictions(next(axes), parts["predictions"])
     _logs(next(axes), parts["logs"], "makespan", "Fig. 9: makespan", 3600)
     _logs(next(axes), parts["logs"], "worst_ftf_jobs", "Fig. 9: worst ftf_jobs", 1)
-    _sweep(next(axes), parts["sweep"]["120"])
+    _sweep(next(axes), next(iter(parts["sweep"].values())))
     _bars(next(axes), parts["mixes"], "Fig. 10: mixes")
     _errors(next(axes), parts["errors"])
     _bars(next(axes), parts["contention"], "Fig. 16: contention")
@@ -205,13 +208,13 @@ def _logs(axis: Any, part: Mapping[str, Any], key: str, title: str, unit: float)
 
 
 def _sweep(axis: Any, rows: Mapping[str, Any]) -> None:
-    axis.set_title("k, lambda and rounds on the log of 120 jobs")
+    axis.set_title("k, lambda and rounds on drawn workloads, means of five")
     for label, row in rows.items():
         options = dict(part.split("=") for part in label.split(":")[1:])
-        x, y = row["makespan"] / 3600, row["unfair_ftf_jobs_1.05"]
-        axis.plot([x], [y], "osD"[(int(options["rounds"]) - 20) // 5], color="C0", markersize=4)
+        x, y = row["makespan"][0] / 3600, row["unfair_ftf_jobs_1.05"][0]
+        axis.plot([x], [y], MARKS[options["rounds"]], color="C0", markersize=4)
         axis.annotate(f"{options['k']}, {options['lambda']}", (x, y), fontsize=6)
-    axis.set_xlabel("makespan (h); circle, square, diamond: 20, 25, 30 rounds")
+    axis.set_xlabel("makespan (h); circle: 20 rounds, star 5, square 10, diamond 40")
     axis.set_ylabel("% over 1.05")
 
 

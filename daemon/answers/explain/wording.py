@@ -109,7 +109,7 @@ def _later(each: Out | RoundObstacle, now: float) -> str:
         gpus = counted(each.gpus, "GPU")
         return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
     begins = duration(max(0.0, each.begins - now))
-    return f"the next round, which begins in {begins}: only then is it decided who runs"
+    return f"its round: who runs is decided when a round begins, the next one in {begins}"
 
 
 def _short(each: QuotaObstacle | RoomObstacle, now: float) -> str:

@@ -263,8 +263,8 @@ def test_a_job_that_a_policy_in_rounds_does_not_run_waits_for_the_next_round():
             said = explain(engine.book, engine.core, engine.book.jobs[job_id], ALL)
             assert (said.exact, said.obstacles) == (False, [RoundObstacle(120.0)])
             assert said.words[0] == (
-                "Waiting for the next round, which begins in 1 m 30 s: only then is it decided "
-                "who runs"
+                "Waiting for its round: who runs is decided when a round begins, the next one in "
+                "1 m 30 s"
             )
         if policy == "shockwave":
             assert "number 1 of 2 jobs" in said.words[1]

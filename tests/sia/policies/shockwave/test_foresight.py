@@ -2,6 +2,7 @@
 
 import json
 from math import fsum
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -135,6 +136,45 @@ def test_accordion_alternates_and_gns_ends_at_its_limit(tmp_path):
     assert found[0]["epochs"] == [20, 10, 1, 69]
     assert found[0]["total"] == 20 * 40 + 10 * 10 + 40 + 69 * 10
     assert len(found[1]["epochs"]) == 4
+
+
+def drawn_job(random, number):
+    """A job with doubling batch sizes, and what it has seen: at times more regimes than K."""
+    count = random.randint(1, 5)
+    seconds = [float(random.randint(5, 60)) for _ in range(count)]
+    seen = [random.randint(0, 9) for _ in range(random.randint(1, count + random.randint(0, 1)))]
+    return {
+        "id": number, "mode": "gns", "regimes": count, "seconds": seconds, "seen": seen,
+        "configs": [str(16 * 2**i) for i in range(count)], "epochs": sum(seen) + 20,
+        "partial": random.choice([0, random.randint(1, 4)]),
+    }  # fmt: skip
+
+
+def as_in_the_paper(rule, job):
+    """Epochs by regime as the rules' own words have them."""
+    seen, whole = job["seen"], job["epochs"]
+    count = max(job["regimes"], len(seen))
+    if rule == "bayes":
+        parts = [whole / count + (seen[i] if i < len(seen) else 0) for i in range(count)]
+        return [part * whole / sum(parts) for part in parts]
+    left, later = whole - sum(seen[:-1]), count - len(seen)
+    now = max(left / (later + 1), seen[-1]) if rule == "restate" and later else left
+    return [*seen[:-1], now, *[(left - now) / later] * later] if later else [*seen[:-1], now]
+
+
+@pytest.mark.parametrize("rule", ["restate", "bayes", "last"])
+def test_predictions_are_what_a_plain_reading_of_the_rules_gives(tmp_path, rule):
+    random = Random(rule)
+    jobs = [drawn_job(random, number) for number in range(100)]
+    found = json.loads(ask(tmp_path, jobs, "--json", "--rule", rule).stdout)
+    for job, said in zip(jobs, found, strict=True):
+        epochs = as_in_the_paper(rule, job)
+        seconds = [*job["seconds"], job["seconds"][-1]]  # one more than K has the last size
+        total = sum(map(float.__mul__, map(float, epochs), seconds))
+        run = sum(map(float.__mul__, map(float, job["seen"]), seconds)) + job["partial"]
+        assert said["epochs"] == pytest.approx(epochs)
+        assert said["total"] == pytest.approx(total)
+        assert said["remaining"] == pytest.approx(max(0.0, total - run))
 
 
 def test_the_true_regimes_are_given_one_by_one(tmp_path):
