@@ -1,11 +1,11 @@
 """Distributions of run times, also of jobs that have already run for a while.
 
-Uses the life tables of `predictors.run_times.survival`, at ages close enough to interpolate between
-them. A job that has run for an hour is compared with jobs that ran for at least an hour.
+The life tables are those of `predictors.run_times.survival`, with ages close enough to interpolate
+between them. A job that has run for an hour is compared with jobs that ran for at least an hour.
 
-A job whose user has stated a run time is compared with jobs that ran as long in proportion to what
-was stated of them. So a stated time always counts, and is corrected by how such statements have
-proved so far. If all similar jobs state the same time, both tables say the same.
+If the user has stated a run time of a job, the tables hold the ratio of run time to stated run
+time instead of the run time. So a stated run time always counts, corrected by the ratios of
+earlier jobs. If all similar jobs state the same time, both kinds of table give the same result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEAST_STATED = 1.0
 """Seconds; a shorter stated run time counts as this one, so that ratios to it stay finite."""
 
 HARDLY = 1e-9
-"""Minimum chance of continuing, to keep the logarithm finite in tables where no job continued."""
+"""Minimum probability of continuing, so that its logarithm is finite if no job continued."""
 
 ALL = ""
 """Stands for all pools where jobs are counted by pool."""
@@ -69,16 +69,16 @@ THOUSANDTHS = (
     940.0, 985.0, 1015.0, 1060.0, 1130.0, 1250.0, 1500.0, 2e3, 3e3, 5e3, 1e4, 3e4, 1e5, 1e6,
 )  # fmt: skip
 """The ages of the tables of ratios, in thousandths of the stated run time. They are dense around
-1000, as many jobs end just as stated, or are ended then."""
+1000, because many jobs end, or are ended, at the stated time."""
 
 _THOUSANDTHS_LOGS = [0.0, *map(log, THOUSANDTHS)]
 
 
 class _Unproved(_Group):
-    """What is assumed of stated times before jobs have shown how good they are.
+    """The assumed distribution of run time / stated run time, before any such job has ended.
 
-    Half of the jobs end by the stated time, four of five by twice and nine of ten by three times as
-    much (a log-logistic distribution). It weighs `PRIOR` jobs.
+    Half of the jobs end by the stated time, four of five by twice and nine of ten by three times
+    the stated time (a log-logistic distribution). The assumption has the weight of `PRIOR` jobs.
     """
 
     __slots__ = ("_assumed",)
@@ -93,14 +93,19 @@ class _Unproved(_Group):
 
 
 class HazardCurve:
-    """The negative logarithm of the chance to last beyond each age. It is ascending."""
+    """The negative logarithm of the probability to run longer than each age. It is ascending."""
 
     __slots__ = ("_logs", "known", "risk")
 
     def __init__(self, hazards: Sequence[float], known: int, logs: Sequence[float] = _LOGS) -> None:
-        """Build the curve from the chances to last beyond each age, given that a job reached it.
+        """Build the curve from one probability for each age.
 
-        `logs` are the logarithms of 1 and of these ages.
+        Args:
+            hazards: The probability that a job that reached the age before runs longer than this
+                age.
+            known: The number of observations in all tables, by which the caller sees whether the
+                curve is up to date.
+            logs: The logarithms of 1 and of the ages.
         """
         self.known, self._logs = known, logs
         self.risk = [0.0]
@@ -110,8 +115,8 @@ class HazardCurve:
     def quantile(self, chance: float, age: float = 0.0) -> float:
         """Return the quantile `chance` of the total run time of a job that has run for `age`.
 
-        Times are in seconds; `chance` is at least 0 and below 1. Beyond the last age, lasting twice
-        as long is half as likely, because without observations no time scale is preferred.
+        Times are in seconds; `chance` is at least 0 and below 1. Beyond the last age, running twice
+        as long is half as probable, because without observations no time scale is preferred.
         """
         at, logs = log(max(age, 1.0)), self._logs
         risk = self._risk(at) - log(1.0 - chance)
@@ -126,7 +131,7 @@ class HazardCurve:
         return max(seconds, age)
 
     def _beyond(self, at: float) -> float:
-        """Return the excess of the logarithm of an age over that of the last age."""
+        """Return by how much the logarithm of an age exceeds the logarithm of the last age, or 0."""
         return max(0.0, at - self._logs[-1])
 
     def _risk(self, at: float) -> float:
@@ -147,7 +152,7 @@ def _thousandth(estimate: float) -> float:
 
 
 class StatedCurve(NamedTuple):
-    """The curve of a job with a stated run time: one of ratios, in units of what was stated."""
+    """The curve of a job with a stated run time, in units of a thousandth of that time."""
 
     ratios: HazardCurve
     unit: float
@@ -157,6 +162,20 @@ class StatedCurve(NamedTuple):
         """Return the same as `HazardCurve.quantile`."""
         seconds = self.unit * self.ratios.quantile(chance, age / self.unit)
         return max(min(seconds, UNKNOWN_RUN_TIME), age)
+
+
+class _Crossing(NamedTuple):
+    """The moment at which a running job reaches the next age of the table of ratios."""
+
+    time: float
+    """In seconds."""
+    number: int
+    """Orders crossings at the same time, so that runs are never compared."""
+    unit: float
+    """A thousandth of the stated run time, in seconds."""
+    age: int
+    """Index into `THOUSANDTHS`."""
+    run: _Run
 
 
 class Evidence(NamedTuple):
@@ -177,9 +196,7 @@ class RunTimeDistributions(SurvivalRunTimes):
         self._lots: dict[str, str] = {}  # job alive: first job of its batch
         self._batches: dict[_Group, tuple[_Group, str]] = {}  # kind: newest batch and its first job
         self._all.ratios = _Group(len(THOUSANDTHS), _Unproved())
-        # Running jobs with a stated run time: when each reaches the next age of the ratios' table,
-        # a number that decides between equal times, the unit, that age, the run.
-        self._stated: list[tuple[float, int, float, int, _Run]] = []
+        self._stated: list[_Crossing] = []  # heap: one for each running job with a stated run time
         self._stated_runs: dict[str, _Run] = {}
         self._numbered = 0
         self._alive: dict[str, tuple[str, bool]] = {}  # job: its pool, whether it states a run time
@@ -190,7 +207,7 @@ class RunTimeDistributions(SurvivalRunTimes):
         self.run_time(job)
 
     def run_time(self, job: Job) -> float:
-        """Record a job; the estimate of this class is always `UNKNOWN_RUN_TIME`."""
+        """Record a job and return `UNKNOWN_RUN_TIME`; use `curve` for estimates."""
         estimate = super().run_time(job)
         self._lives(job)
         batch = self._waiting[job.id][0].batch
@@ -205,11 +222,11 @@ class RunTimeDistributions(SurvivalRunTimes):
         return estimate
 
     def _fit(self, alike: _Alike) -> float:
-        """Return no estimate: `curve` says more, and a submission must cost little."""
+        """Return `UNKNOWN_RUN_TIME`: a quantile is not needed here, and costs time."""
         return UNKNOWN_RUN_TIME
 
     def expect(self, job: Job) -> None:
-        """Add a job that may come, or whose submission was not reported, to its batch. O(ages)."""
+        """Add a job that was not reported as submitted, or may be later, to its batch. O(ages)."""
         if job.id not in self._waiting and job.id not in self._running:
             self.run_time(job)
 
@@ -267,11 +284,11 @@ class RunTimeDistributions(SurvivalRunTimes):
             self._unstated[ALL] -= 1
 
     def observed(self) -> int:
-        """Return how many jobs `knows` counts, at least; older ones count for less."""
+        """Return the weighted number of jobs that `knows` compares; older jobs weigh less."""
         return int(self._all.reached[0])
 
     def evidence(self, job: Job) -> Evidence:
-        """Return how many jobs have ended that a curve of this job rests on. O(1)."""
+        """Return the numbers of ended jobs from which the curve of this job is computed. O(1)."""
         found = [self._groups.get(kind) or self._older.get(kind) for kind in _kinds(job)]
         pool, similar = found[0], found[-1]
         return Evidence(similar.ended if similar else 0, pool.ended if pool else 0)
@@ -297,10 +314,10 @@ class RunTimeDistributions(SurvivalRunTimes):
     def _await(self, run: _Run, unit: float, age: int) -> None:
         self._numbered += 1
         reached = run.start + unit * THOUSANDTHS[age]
-        heappush(self._stated, (reached, self._numbered, unit, age, run))
+        heappush(self._stated, _Crossing(reached, self._numbered, unit, age, run))
 
     def _count(self, ratios: _Group, thousandths: float) -> None:
-        """Count a job that has ended, by its run time in thousandths of what was stated."""
+        """Count an ended job by its run time in thousandths of the stated run time."""
         for age, length in enumerate(THOUSANDTHS):
             self._add(ratios, age, lasted=thousandths > length)
             if thousandths <= length:
@@ -314,7 +331,10 @@ class RunTimeDistributions(SurvivalRunTimes):
         return group.ratios
 
     def curve(self, job: Job) -> HazardCurve | StatedCurve:
-        """Return the curve of a job, by its batch if it is alive. O(ages) after a change."""
+        """Return the curve of a job; if the job has not ended, that of its batch.
+
+        O(ages) after a change of the tables, otherwise O(1).
+        """
         group = self._alike(job)
         if job.estimate:
             ratios = self._ratios(group)
@@ -344,10 +364,10 @@ class RunTimeDistributions(SurvivalRunTimes):
         return found
 
     def chances(self, job: Job, count: int) -> list[float]:
-        """Return one number between 0 and 1 from each `count`-th part, in pseudo-random order.
+        """Return `count` numbers between 0 and 1, one from each `count`-th part, shuffled.
 
-        The result depends only on the job, and is almost the same for jobs of a batch, whose run
-        times are correlated. `count` must be prime.
+        The pseudo-random order depends only on the job. It is the same for all jobs of a batch,
+        because their run times are correlated. `count` must be prime.
         """
         lot = draw("lasting", self._lots.get(job.id, job.id))
         own = draw("lasts", job.id) % _BITS / _BITS

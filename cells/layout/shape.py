@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_GPUS = 2**22
-"""Limit on GPUs of one cell and of the cluster, far beyond any known cluster.
+"""Largest number of GPUs in a cell or a cluster; no known cluster comes near it.
 
-Memory grows with the number of cells of each level, so a count with extra digits must not exhaust
-it.
+Memory grows with the number of cells, so without this limit a mistyped count could exhaust it.
 """
 
 

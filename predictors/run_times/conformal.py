@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 RATE = 0.01
-"""Step, in logarithms, of one miss at a target near 1. With larger steps the quantiles of run times
-fluctuate and are less accurate on average; with 0 they are too short."""
+"""How much one outcome above the stated quantile raises its logarithm, for a target near 1. With
+larger steps the quantiles of run times fluctuate and are less accurate on average; without steps
+(0) they are too low."""
 
 SETTLED = 10.0
-"""The first update counts as one of this many, so that a single update moves no value far."""
+"""Added to the number of updates in the size of decaying steps, so that the first update of a key
+moves its shift by less than a tenth of `first`."""
 
 MOST = 20.0
-"""Maximum shift. A factor of e²⁰ is beyond every run time and load, and a bounded shift returns
-soon."""
+"""Largest shift, as a logarithm. A factor of e²⁰ exceeds the ratio of any two run times or loads,
+and from a bounded shift the correction can return within a bounded number of updates."""
 
 
 class Conformal:
@@ -36,9 +38,9 @@ class Conformal:
         Args:
             rate: The step.
             most: The maximum shift.
-            first: If set, the n-th update of a key has the step `first` / n while that is larger
-                than `rate`, so that early values are averaged (decaying steps: Angelopoulos, Barber
-                and Bates 2024).
+            first: If set, the n-th update of a key has the step `first` / (n + `SETTLED`) while
+                that is larger than `rate`, so that early values are averaged (decaying steps:
+                Angelopoulos, Barber and Bates 2024).
         """
         self._rate, self._most, self._first = rate, most, first
         self._shifts: dict[tuple[float, Hashable], float] = {}

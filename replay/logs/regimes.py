@@ -61,7 +61,7 @@ def check_whole(regimes: Sequence[Regime], duration: float) -> None:
 
 
 def notes_on_regimes(arrivals: Sequence[Arrival]) -> list[str]:
-    """Return a note if jobs do what their mode never does. O(jobs)."""
+    """Return a note if jobs change their batch size in a way that their mode excludes. O(jobs)."""
     odd = [
         job.id
         for job, _ in arrivals

@@ -159,7 +159,13 @@ class SiaReclaim(Sia):
             self._reserve(pool)
 
     def bin(self, job: JobStateView) -> int:
-        """Return the window of a job that must not be stopped for some time; others need none."""
+        """Return the index of the first window that covers the time without stops that a job needs.
+
+        This time is the minimum run time of a job that may be stopped, and the whole run time of
+        another job. Return the number of windows if no window is long enough, if the job may be
+        stopped at any time or was stopped as often as allowed, or if it must not be stopped and
+        option `hard` is set.
+        """
         if not _may_stop(job):
             return len(self._windows) if self.params.hard else super().bin(job)
         return len(self._windows) if self._is_worn(job) else bin_of_least(job, self._windows)
