@@ -131,7 +131,7 @@ class HazardCurve:
         return max(seconds, age)
 
     def _beyond(self, at: float) -> float:
-        """Return by how much the logarithm of an age exceeds the logarithm of the last age, or 0."""
+        """Return by how much the logarithm of an age exceeds that of the last age, or 0."""
         return max(0.0, at - self._logs[-1])
 
     def _risk(self, at: float) -> float:
