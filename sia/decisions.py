@@ -46,7 +46,7 @@ class PreemptJob(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     job_id: str
     reason: str
     kill: bool = False
-    """Whether its work is lost, as the job does not say what a stop costs."""
+    """Whether its work is lost, because the job does not state the cost of a stop."""
 
 
 class ResizeJob(Struct, frozen=True, gc=False, tag=True):
@@ -98,13 +98,13 @@ class JobPromised(Struct, frozen=True, gc=False, tag=True):
     step: int
     """The number of the step, from 0."""
     planned: float
-    """When it ends by the plan at this moment, in seconds."""
+    """The end of the job in the present plan, in seconds."""
     why: str = ""
-    """Why the step is another one than before; empty if this is the first promise."""
+    """Why the step differs from the one promised before; empty for a first promise."""
 
 
 class JobRejected(Struct, frozen=True, gc=False, tag=True):
-    """The policy promises this job nothing that it asked for, such as its deadline.
+    """The policy does not, or no longer, promise what the job requested, such as its deadline.
 
     The job stays in its queue.
     """
@@ -112,8 +112,7 @@ class JobRejected(Struct, frozen=True, gc=False, tag=True):
     job_id: str
     why: str
     soonest: float | None = None
-    """When it could end at the soonest by the plan of this moment, in seconds, if that is known.
-    It is no promise."""
+    """The earliest end that the present plan allows, in seconds, if known. It is not promised."""
 
 
 class WakeAt(Struct, frozen=True, gc=False, tag=True):
@@ -123,12 +122,12 @@ class WakeAt(Struct, frozen=True, gc=False, tag=True):
 
 
 class ProposalRefused(Struct, frozen=True, gc=False, tag=True):
-    """The committer refused a proposal, which changed nothing. The pass went on."""
+    """The committer refused a proposal. Nothing changed, and the pass continued."""
 
     job_id: str
     why: str
     impossible: bool = False
-    """Whether the proposal could never have been right, whatever happened since it was planned."""
+    """Whether the proposal could not have been valid in any state of the cluster."""
 
 
 Decision = (

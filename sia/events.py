@@ -24,7 +24,7 @@ class JobFinished(Struct, frozen=True, gc=False, tag=True):
 
 
 class JobPreempted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job that was told to stop has stopped.
+    """A job that the policy stopped has left its GPUs.
 
     `done` is the work that it keeps, in seconds at its own width. The core has counted its GPUs as
     idle since the decision; the driver starts no other job on them before this event.
@@ -34,17 +34,17 @@ class JobPreempted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     job_id: str
     done: float
     last: bool = False
-    """Whether it must not be stopped again, as it was stopped often enough. A job that was started
-    again before it had stopped can still be stopped once more."""
+    """Whether the job has reached the limit on stops and must not be stopped again. If it was
+    started again before it had stopped, it can still be stopped once more."""
     lost: float = 0.0
-    """Seconds of the work done until the decision that it runs again; negative if it has done and
-    keeps more since then. For accounts only."""
+    """Work done until the decision to stop that the job must repeat, in seconds. Negative if it did
+    more work after the decision and keeps it. For accounts only."""
 
 
 class JobProgressed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A running job reported its progress, which replaces what the clock says.
+    """A running job reported its progress, which replaces the work computed from the clock.
 
-    A change of regime is one of these reports.
+    A job also reports a change of its regime in this way.
     """
 
     time: float
@@ -58,10 +58,10 @@ class JobProgressed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True)
     regime: int | None = None
     """The regime that it is in, from 0; None if it does not say."""
     overhead: float = 0.0
-    """Seconds from now on without work: the job is still paying for going on."""
+    """Seconds from now on without work, because the job still needs to resume."""
     widths: tuple[int, int] | None = None
-    """The fewest and the most GPUs that it can use from now on: its trials come and go. Its own
-    width is one of them. None leaves both as they are."""
+    """The smallest and the largest width from now on, in GPUs, for a job whose trials come and go.
+    Its own width lies between them. None leaves both as they are."""
 
 
 SolveStatus = Literal["optimal", "feasible", "infeasible", "limit", "failed"]
@@ -88,7 +88,7 @@ class JobCancelled(Struct, frozen=True, gc=False, tag=True):
 
 
 class PoolChanged(Struct, frozen=True, gc=False, tag=True):
-    """A pool's quota, limits or weight changed; running jobs go on."""
+    """A pool's quota, limits or weight changed; running jobs continue."""
 
     time: float
     pool: str
@@ -103,7 +103,7 @@ class PoolChanged(Struct, frozen=True, gc=False, tag=True):
 
 
 class LendingSwitched(Struct, frozen=True, gc=False, tag=True):
-    """Lending was switched on or off; running guests go on."""
+    """Lending was switched on or off; running guests continue."""
 
     time: float
     on: bool
@@ -123,10 +123,10 @@ class GpusOut(Struct, frozen=True, gc=False, tag=True):
 
 
 class NodeOut(Struct, frozen=True, gc=False, tag=True):
-    """A node failed or was drained: its jobs go on, and no job is placed on it.
+    """A node failed or was drained. Its jobs continue, and no new job is placed on it.
 
-    `waiting` has the jobs that were started on it and whose GPUs others have not left yet: where
-    nodes differ, their starts are taken back.
+    `waiting` has the jobs that were started on the node but wait for other jobs to leave their
+    GPUs. In a cluster whose nodes differ, their starts are taken back.
     """
 
     time: float
@@ -178,12 +178,12 @@ class JobSubmitted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     job: Job
     run_time: float
     done: float = 0.0
-    """Work that it has done before, in seconds at its own width: it was stopped, left the queue,
-    and comes back."""
+    """Work done before, in seconds at its own width, by a job that was stopped, left the queue and
+    was submitted again."""
 
 
 class PolicyTuned(Struct, frozen=True, tag=True):
-    """The options of the policy have changed; `params` are all of them, as JSON has them.
+    """The options of the policy have changed; `params` has all options as plain JSON values.
 
     Only for a policy that is `tunable`. It decides by the new options from this instant on.
     """

@@ -57,7 +57,7 @@ class CommandTree(Group):
         return command
 
     def sections(self, ctx: click.Context) -> dict[str, dict[str, str]]:
-        """Return the catalogue, and what else is installed as a section of its own."""
+        """Return the catalogue, and all other installed commands as a section of their own."""
         installed = self.list_commands(ctx)
         found = {
             title: {name: text for name, text in rows.items() if name in installed}

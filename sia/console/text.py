@@ -17,7 +17,7 @@ class Seconds(click.ParamType[float]):
     name = "time"
 
     def __init__(self, *, some: bool = False, most: float = MAX_TIME) -> None:
-        """Set limits: `some` refuses 0, `most` is the maximum in seconds."""
+        """Set the limits: with `some` 0 is refused; `most` is the maximum in seconds."""
         self._some, self._most = some, most
 
     def convert(

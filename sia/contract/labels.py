@@ -30,7 +30,9 @@ def folder_of(label: str) -> str:
 
 
 def params_of(label: str, kind: type[Struct], defaults: Mapping[str, Any] | None = None) -> Struct:
-    """Return the options in a label (without predictors), over `defaults`, over those of `kind`.
+    """Return the options in a label, completed from `defaults` and then from those of `kind`.
+
+    The label has no part after `@`.
 
     Raises ValueError, in one line that names the label, for an unknown option, a value of another
     type or out of bounds, or an option that is given twice.
@@ -55,13 +57,13 @@ def params_of(label: str, kind: type[Struct], defaults: Mapping[str, Any] | None
 
 
 BOUND = re.compile(r"Expected `(?:float|int)` (>=|>|<=|<) (\S+) - at `\$\.(\w+)(?:\[(\d+)\])?`")
-"""What msgspec says of a number out of bounds, which may stand in a list."""
+"""The message of msgspec about a number out of bounds, also if the number is in a list."""
 
 WORDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
 
 
 def _worded(text: str, given: Mapping[str, Any]) -> str:
-    """Return what msgspec says of an option in words, with the value that was given."""
+    """Return a message of msgspec about an option in plain words, with the value that was given."""
     found = BOUND.fullmatch(text)
     if found is None:
         return text
@@ -94,7 +96,7 @@ def _pair(label: str, name: str, part: str, known: Mapping[str, FieldInfo]) -> t
 
 
 def _value(label: str, field: FieldInfo, text: str) -> Any:
-    """Return the value of an option, of the type that its field has."""
+    """Convert the text of an option to the type of its field."""
     kind = _plain(field.type)
     if get_origin(kind) is tuple:
         return [_scalar(label, field, _plain(get_args(kind)[0]), each) for each in text.split("+")]

@@ -34,7 +34,7 @@ class PlannedOutage(NamedTuple):
 
 
 class PromisedSpan(NamedTuple):
-    """GPUs that promised jobs are to have together for some time. Times are in seconds."""
+    """The number of GPUs that all promised jobs need together in a period. Times are in seconds."""
 
     start: float
     end: float
@@ -117,7 +117,7 @@ class GroupPlan:
     Attributes:
         held: By pool, the GPUs reserved for it in each window of the options.
         reserved: The sum of `held` over the pools, by window.
-        profile: A policy's reservations over time, if it makes any beside those by window.
+        profile: The policy's reservations over time, if it makes others than those by window.
     """
 
     __slots__ = ("_group", "_starts", "held", "profile", "reserved")
@@ -154,9 +154,9 @@ class GroupPlan:
     ) -> ReservationProfile:
         """Return the GPUs that are expected to be in use from `now` on. O((n + m) log (n + m)).
 
-        They are those of running jobs until their estimated ends (a job beyond its estimate counts
-        until just after `now`, for it may end at any time; one of unknown length for ever), of
-        planned starts, and of outages to come.
+        These are the GPUs of running jobs, of planned starts and of future outages. A running job
+        counts until its estimated end; if this has passed, until just after `now`, because the job
+        may end at any time; if its run time is unknown, for ever.
         """
         profile = ReservationProfile()
         for job in running:

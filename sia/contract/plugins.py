@@ -22,7 +22,7 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
 @cache
 def load_plugin(group: str, name: str) -> Any:
-    """Import what a name of a group stands for.
+    """Import and return the object of an entry point.
 
     Raises KeyError for a name that is not installed, PluginError if its import fails.
     """

@@ -1,8 +1,8 @@
 """The interface of a policy.
 
-A policy is told of each job that joins or leaves a queue, reads the state through views, and yields
-proposals. `sia.core` checks them and carries them out; after each yield the state reflects the
-change.
+`sia.core` tells a policy about each job that joins or leaves a queue. The policy reads the state
+through views and yields proposals. `sia.core` checks them and carries them out; after each yield
+the state reflects the change.
 """
 
 from __future__ import annotations
@@ -21,36 +21,34 @@ from sia.model import FutureJob, Options, Stream
 
 
 class Needs(NamedTuple):
-    """What a policy must be given in order to decide, and what drivers must support."""
+    """The inputs that a policy needs to decide, and the features that a driver must support."""
 
     run_times: bool = False
     updates: bool = False
-    """Whether estimates of pending jobs may change.
-
-    Such a job leaves its queue and joins it again.
-    """
+    """Whether estimates of pending jobs may change. The job then leaves its queue and joins it
+    again."""
     loads: bool = False
     future: bool = False
     preemption: bool = False
     """Whether jobs may be stopped and resumed, or resized, so that they run in segments."""
     resizing: bool = False
-    """Whether it resizes running jobs, or starts jobs on other widths than their own."""
+    """Whether it resizes running jobs, or starts jobs with other widths than their own."""
     solver: bool = False
     """Whether it yields `Solve`."""
     sizes: bool = False
-    """Whether it is made for the sizes of the jobs to come; see `Policy.expecting`."""
+    """Whether its options depend on the sizes of the jobs to come; see `Policy.expecting`."""
 
 
 class Turn(NamedTuple):
-    """The start of a job in its pool alone, in seconds: when it was, or is expected to be."""
+    """The time in seconds at which a job started, or is expected to start, in its pool alone."""
 
     time: float
-    """Infinity if nothing is expected."""
+    """Infinity if no start is expected."""
     came: bool
 
 
 class PlannedRun(NamedTuple):
-    """How a policy's present plan runs a job: no promise, as plans change. Times are in seconds."""
+    """How the policy's present plan runs a job. Plans change. Times are in seconds."""
 
     start: float
     """Infinity if the plan has no place for it."""
@@ -62,22 +60,22 @@ class PlannedRun(NamedTuple):
     spared: tuple[str, ...] = ()
     """Running jobs whose kill would let it start now, but costs more than the plan gains by it."""
     cost: float = 0.0
-    """The value that these kills would destroy, in the policy's units."""
+    """The value that the plan would lose by the kills in `spared`, in the policy's units."""
     gain: float = 0.0
-    """What starting it now would be worth more than the plan does."""
+    """How much more value a start now would have than the planned start."""
     missed: bool = False
-    """Whether it misses its deadline although the plan has no start for it yet."""
+    """Whether it will miss its deadline, if the plan has no start for it yet."""
     promised: bool = False
-    """Whether its deadline is promised: the plan may change, but keeps it."""
+    """Whether its deadline is promised: the plan may change, but only within the promise."""
 
 
 class RoundOutlook(NamedTuple):
-    """What a policy that plans rounds ahead says about a job. Times are in seconds."""
+    """The plan of a policy in rounds for one job. Times are in seconds."""
 
     weight: float
     """The job's weight relative to other jobs of its pool."""
     fairness: float
-    """Its finish-time fairness as estimated: above 1 is unfair."""
+    """Its estimated finish-time fairness: above 1 is unfair."""
     place: int
     """The job's rank by weight, from 1."""
     jobs: int
@@ -86,15 +84,15 @@ class RoundOutlook(NamedTuple):
     """When the first of the planned rounds begins or began."""
     round: float
     plan: tuple[int, ...]
-    """1 for each of these rounds in which it runs."""
+    """For each planned round 1 if the job runs in it, else 0."""
     other: str = ""
-    """The job, as the core knows it, that would lose a round if this one had one more."""
+    """The internal id of the job that would lose a round if this one got one more."""
     loss: float = 0.0
-    """What that job would lose, as a multiple of what this one would gain."""
+    """The loss of job `other`, divided by the gain of this job."""
     changes_after: float = 0.0
-    """The work after which its speed is foreseen to change; 0 if it is not."""
+    """The work in seconds after which its speed is expected to change; 0 if no change is."""
     speed: float = 1.0
-    """How many times as fast it is then."""
+    """Its speed after that change, divided by its speed before."""
 
 
 class NoParams(Struct, frozen=True):
@@ -117,7 +115,7 @@ class Changes:
         pools: Collection[PoolStateView],
         expired: Sequence[JobStateView] = (),
     ) -> None:
-        """Take what has changed; no round begins."""
+        """Record these changes; no round begins."""
         self.pools = pools
         self.expired = expired
         self.round = False
@@ -137,26 +135,26 @@ class Policy:
     """Whether the policy supports clusters with cells, in which a job within quota may find no
     cells. Within a pass, cells that a job did not find stay unavailable to it and to wider jobs."""
     tunable = False
-    """Whether its options may change while jobs run: `attach` indexes running jobs too, and the
-    policy remembers nothing else."""
+    """Whether its options may change while jobs run. `attach` must then index running jobs too, and
+    the policy must have no memory besides."""
     on_nodes = False
     """Whether the policy works in a cluster whose nodes differ. It never resizes jobs, and names
     the nodes of each start, or takes those that are closest together."""
     in_cells: ClassVar[type[Policy] | None] = None
-    """The class that decides in its place, with the same options, in a cluster with cells."""
+    """The class that replaces it, with the same options, in a cluster with cells."""
     narrows = False
-    """Whether it runs a job that does not say its least width on fewer GPUs than its own, so that
-    a job may be wider than its pool."""
+    """Whether it runs a job that states no `min_width` on fewer GPUs than its width, so that a job
+    may be wider than its pool."""
     fluid = False
-    """Whether replays play it as a fluid, in which jobs use parts of GPUs."""
+    """Whether replays simulate it as a fluid, in which jobs use parts of GPUs."""
     heeds: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields of `Job` that change its decisions, apart from those of its base class."""
+    """Optional fields of `Job` that it uses, besides those that its base class uses."""
 
     tables: ClassVar[tuple[str, ...]] = ()
-    """Tables of which it adds rows with `Record`."""
+    """Names of the tables to which it adds rows by `Record`."""
 
     Params: ClassVar[type[Struct]] = NoParams
-    """Its own options; labels, configuration, snapshots and docs are made of their fields."""
+    """Its own options. Labels, configuration, snapshots and docs follow from the fields."""
 
     state: ClusterStateView
     plan: dict[GroupStateView, GroupPlan]
@@ -168,21 +166,21 @@ class Policy:
 
     @property
     def only_in_replays(self) -> str:
-        """What a daemon cannot carry out with these options and how to mend that, or nothing."""
+        """The reason why a daemon cannot run the policy with these options, with a fix, or ""."""
         return ""
 
     @property
     def queues(self) -> int:
-        """Into how many queues it sorts the jobs of a pool, whose GPUs they share."""
+        """The number of queues of each pool; the queues share the pool's GPUs."""
         return 1
 
     @property
     def unlike_live(self) -> str:
-        """What these options mean in a daemon, in one line, if that differs from replays."""
+        """One line on the meaning of these options in a daemon, if it differs from replays."""
         return ""
 
     def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
-        """Return the policy with options that suit jobs of these sizes.
+        """Return the policy with its options adapted to jobs of these sizes.
 
         Sizes are in seconds times the unit of widths: GPUs, or `parts` of a GPU.
         """
@@ -193,7 +191,7 @@ class Policy:
         return self if self.in_cells is None else self.in_cells(self.params)
 
     def promised(self, group: GroupStateView) -> list[PromisedSpan]:
-        """Return the GPUs that jobs are promised, in order of time; none if it promises nothing."""
+        """Return the GPUs that promised jobs need, in order of time; [] without promises."""
         return []
 
     def attach(self, state: ClusterStateView) -> None:
@@ -228,8 +226,8 @@ class Policy:
     def solved(self, answer: ProgramSolved) -> None:
         """Take the answer to the latest `Solve`, before the pass of the same step.
 
-        What the answer rests on may have changed since, so the policy proposes what is still
-        right, and heeds the results of its proposals.
+        The state may have changed since the request, so the policy should propose only changes
+        that still fit, and check the results of its proposals.
         """
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
@@ -258,9 +256,10 @@ class Policy:
 
     @property
     def round(self) -> float | None:
-        """The seconds of a round, if the policy decides in rounds.
+        """The length of a round in seconds, if the policy decides in rounds.
 
-        While there are jobs, a pass is made at each multiple of it, with `Changes.round` set.
+        While there are jobs, the core makes a pass at each multiple of this length, with
+        `Changes.round` set.
         """
         return None
 
@@ -269,15 +268,18 @@ class Policy:
         return inf
 
     def rank(self, job: JobStateView) -> Any:
-        """Orders the pending jobs of one pool: the least is ahead of the others."""
+        """Return the sort key of a pending job within its pool; the smallest comes first."""
         return job.sequence
 
     def queue(self, job: JobStateView) -> int:
-        """Return the queue of a job, if a pool has several: no job of another is ahead of it."""
+        """Return the number of a job's queue, if a pool has several.
+
+        Only jobs of the same queue can be ahead of a job.
+        """
         return 0
 
     def widths(self, job: JobStateView) -> tuple[int, int]:
-        """Return the fewest and the most GPUs on which it runs a job."""
+        """Return the smallest and the largest width with which the policy runs a job, in GPUs."""
         return job.gpus, job.gpus
 
     def guests_before(self, job: JobStateView) -> Sequence[JobStateView]:
@@ -294,20 +296,21 @@ class Policy:
     def foretell(self, job: JobStateView) -> PlannedRun | None:
         """Return how the present plan runs a job; None if the policy makes no such plans.
 
-        A job that the plan does not know yet is fitted in beside it. It changes nothing.
+        A job that the plan does not contain yet is added to a copy of the plan. The call changes
+        nothing.
         """
         return None
 
     def outlook(self, job: JobStateView) -> RoundOutlook | None:
-        """Return what is planned for a job that has not ended; None if nothing is planned.
+        """Return the planned rounds of a job that has not ended; None if there is no plan.
 
-        Unlike `foretell`, which answers to submissions ask too, it is asked by `sia why` alone,
-        so it may compute more.
+        Only `sia why` calls this, so it may take longer than `foretell`, which answers to
+        submissions call too.
         """
         return None
 
     def foresees(self, job: JobStateView) -> bool:
-        """Return whether forecasts of load decide about a spare start of a pending job."""
+        """Return whether a spare start of a pending job depends on forecasts of load."""
         return self.needs.loads
 
     def check(self) -> None:
@@ -321,14 +324,14 @@ def empty_plan(state: ClusterStateView) -> dict[GroupStateView, GroupPlan]:
 
 
 def owners_first(options: Options, group: GroupStateView) -> bool:
-    """Return whether the pools of a group have their own jobs first on what they own. O(1)."""
+    """Return whether pools of a group start their own jobs on their quota before loans. O(1)."""
     return options.owners and len(group.pools) > 1
 
 
 def next_multiple(now: float, length: float) -> float:
     """Return the first multiple of a length (seconds) after `now`.
 
-    A multiple may be rounded to `now` itself: the next one is taken then.
+    If rounding makes this multiple equal to `now`, return the next one.
     """
     following = (now // length + 1.0) * length
     while following <= now:

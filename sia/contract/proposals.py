@@ -1,4 +1,4 @@
-"""What a policy may propose, and what comes of it. The set is closed: `Core` handles each type.
+"""The proposals of policies and their results. The set is closed: `Core` handles each type.
 
 A policy yields a proposal and receives its `ProposalResult`:
 
@@ -22,12 +22,12 @@ from sia.state.nodes import NodeCounts
 
 
 class ProposalResult(Enum):
-    """What came of a proposal."""
+    """The result of a proposal."""
 
     DONE = "done"
     """It was carried out, and the state shows it."""
     NO_CELLS = "no cells"
-    """In a cluster with cells: none are available for the job now."""
+    """In a cluster with cells: no cells are available for the job now."""
     OVER_LIMIT = "over limit"
     """Limits on loans, or GPUs that are out, allow no spare start of that width now."""
     REFUSED = "refused"
@@ -35,7 +35,7 @@ class ProposalResult(Enum):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """Start a pending job now, or resume it, on its own width if `width` is 0."""
+    """Start a pending job now, or resume it, with its own width if `width` is 0."""
 
     job: JobStateView
     stream: Stream
@@ -74,16 +74,16 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Preempt(Struct, frozen=True, gc=False):
-    """Stop a running job, which becomes pending again and keeps its work, less what a stop costs.
+    """Stop a running job. It becomes pending again and keeps its work except the cost of a stop.
 
-    Its GPUs may be used by later proposals of the same pass. Live, what starts on them waits until
-    the job is gone.
+    Later proposals of the same pass may use its GPUs. In a daemon, jobs that start on them wait
+    until the stopped job has left them.
     """
 
     job: JobStateView
     reason: str
     kill: bool = False
-    """Whether all of its work is lost, unless the job says what a stop costs."""
+    """Whether all of its work is lost, unless the job states the cost of a stop."""
 
 
 class Resize(Struct, frozen=True, gc=False):
@@ -99,9 +99,9 @@ class Resize(Struct, frozen=True, gc=False):
 
 
 class Dedicate(Struct, frozen=True, gc=False):
-    """Count a running spare job within its own pool's quota from now on: its loans are given back.
+    """Count a running spare job within its own pool's quota from now on; its loans end.
 
-    The job runs on, on the same GPUs. Loans of others on that quota move to other lenders.
+    The job continues on the same GPUs. Other jobs' loans of that quota move to other lenders.
     """
 
     job: JobStateView
@@ -111,8 +111,8 @@ class Dedicate(Struct, frozen=True, gc=False):
 class Lease(Struct, frozen=True, gc=False):
     """Give a running job a lease until this time (seconds), or take the lease away with None.
 
-    When the lease is over the policy finds the job in `Changes.expired`. The job goes on until the
-    policy stops it.
+    When the lease is over the policy finds the job in `Changes.expired`. The job continues until
+    the policy stops it.
     """
 
     job: JobStateView
@@ -122,8 +122,8 @@ class Lease(Struct, frozen=True, gc=False):
 class ReserveCells(Struct, frozen=True, gc=False):
     """Reserve cells of its pool for a job that started in spare cells (§5.5).
 
-    If the pool has no such cells now, nothing is reserved. The cells in which a dedicated job runs
-    are reserved beyond its end. A dedicated start gets the cells that are reserved for the job.
+    If the pool has no such cells now, nothing is reserved. For a dedicated job the cells in which
+    it runs stay reserved after its end. A dedicated start gets the cells reserved for the job.
     """
 
     job: JobStateView
@@ -152,26 +152,26 @@ class Solve(Struct, frozen=True, gc=False):
 
 
 class Promise(Struct, frozen=True, gc=False):
-    """Tell a job that it ends by a step of its deadline, given by its number from 0."""
+    """Promise that a job ends by a step of its deadline, given by its number from 0."""
 
     job: JobStateView
     step: int
     planned: float
-    """When it ends by the plan, in seconds."""
+    """The planned end, in seconds."""
     why: str = ""
-    """Why the step is another one than the job was told before; empty if it was told none."""
+    """Why the step differs from the one promised before; empty for a first promise."""
 
 
 class Reject(Struct, frozen=True, gc=False):
-    """Tell a job that what it asked for, such as its deadline, is not or no longer promised.
+    """State that a request of a job, such as its deadline, is not or no longer promised.
 
-    It stays where it is.
+    The job stays where it is.
     """
 
     job: JobStateView
     why: str
     soonest: float | None = None
-    """When it could end at the soonest by the plan of now, in seconds; None if that is unknown."""
+    """The earliest end that the present plan allows, in seconds; None if unknown."""
 
 
 class Reconsider(Struct, frozen=True, gc=False):
@@ -204,4 +204,4 @@ Proposal = (
 )
 
 Proposals = Generator[Proposal, ProposalResult, None]
-"""What `Policy.propose` is: it yields proposals one by one and receives the result of each."""
+"""The type of `Policy.propose`, which yields proposals and receives the result of each."""

@@ -1,4 +1,4 @@
-"""Solvers of programs, found by entry point `sia.solvers`, and what drivers do with them.
+"""Solvers of programs, found by entry point `sia.solvers`, and how drivers call them.
 
 A solver is a class of another package; `oracle/solver` has those that come with SIA.
 """
@@ -49,7 +49,7 @@ class Solved(NamedTuple):
 
 
 class SolverRequest(NamedTuple):
-    """How to solve a program. The same request always gives the same result, but for `seconds`.
+    """How to solve a program. Equal requests give equal results, unless `seconds` stops one.
 
     Attributes:
         relaxed: Solve the LP: all variables may be fractions.
@@ -61,7 +61,7 @@ class SolverRequest(NamedTuple):
         improved: Called with each better solution.
         nodes: Limit on nodes of branch and bound; None for none.
         iterations: Limit on simplex iterations, as far as the solver counts them; None for none.
-        heuristics: Whether to look for solutions by other means than branching.
+        heuristics: Whether the solver searches for solutions by other methods than branching.
     """
 
     relaxed: bool = False
@@ -115,7 +115,7 @@ def chosen(solver: str | None = None) -> type[Solver]:
     Raises SolverError if it cannot be used here, or if there is none.
     """
     loaded = _loaded()
-    if solver is None:  # to ask each of them takes longer than to solve a small program
+    if solver is None:  # asking each of them takes longer than solving a small program
         for best in loaded.values():
             if best.available():
                 return best
@@ -162,7 +162,7 @@ def solve(
 
 
 class SolverAnswer(NamedTuple):
-    """A core's answer from a solver, and in one line what went wrong if its status is `failed`."""
+    """The answer to a core's request, and one line on the problem if its status is `failed`."""
 
     event: ProgramSolved
     why: str = ""
@@ -174,7 +174,7 @@ def answer(
     """Solve a core's request; the answer carries the time `now`.
 
     The limits on work always hold; the limit on seconds only if `timed`. Whole variables of the
-    answer are exactly whole. Whatever a solver raises becomes an answer of status `failed`.
+    answer are exactly whole. If the solver raises an exception, the answer has status `failed`.
     """
     program, limit = asked.program, asked.limit
     try:
@@ -202,7 +202,7 @@ def answer(
 
 
 def _rounded(program: Program, values: Sequence[float]) -> Sequence[float]:
-    """Return the values with exact whole numbers where these are due."""
+    """Return the values, with those of whole variables rounded to exact whole numbers."""
     found = [*values]
     if len(found) == len(program.whole):
         for column in compress(range(len(found)), program.whole):
@@ -212,7 +212,7 @@ def _rounded(program: Program, values: Sequence[float]) -> Sequence[float]:
 
 
 def verified(asked: SolveProgram, event: ProgramSolved) -> SolverAnswer:
-    """Return the answer, or one of status `failed` if it is no answer to this request. O(nonzeros).
+    """Return the answer, or one of status `failed` if it does not fit the request. O(nonzeros).
 
     A driver that got the answer from another process calls this before the core sees it.
     """

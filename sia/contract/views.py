@@ -1,4 +1,4 @@
-"""What a policy reads of the cluster: the state's classes without anything that changes them.
+"""Read-only views of the cluster's state, for policies.
 
 The objects are those of `sia.state`; these protocols leave out every setter and every method that
 writes, so that a type checker refuses a policy that writes state.
@@ -55,7 +55,7 @@ class JobStateView(Protocol):
 
     @property
     def since(self) -> float:
-        """When its work was last known, in seconds; `start` if nothing was heard of it since."""
+        """When its work was last known, in seconds; `start` if it has not reported since."""
 
     @property
     def loans(self) -> Mapping[Any, int]:
@@ -67,7 +67,7 @@ class JobStateView(Protocol):
 
     @property
     def runs(self) -> int:
-        """The number of its segments so far but for starts that were taken back."""
+        """The number of its segments so far, without starts that were taken back."""
 
     @property
     def done(self) -> float:
@@ -83,7 +83,7 @@ class JobStateView(Protocol):
 
     @property
     def pace(self) -> float:
-        """Its reported speed as a part of the speed that its width should give; stops keep it."""
+        """Its reported speed, divided by the speed that its width should give; kept over stops."""
 
     @property
     def regime(self) -> int | None:
@@ -156,7 +156,7 @@ class PoolStateView(Protocol):
 
     @property
     def lendable(self) -> int:
-        """GPUs that its lend limit lets it lend, if its group is limited, else 0."""
+        """GPUs that it may lend by its lend limit, if its group is limited, else 0."""
 
     @property
     def available(self) -> int:

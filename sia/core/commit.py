@@ -101,14 +101,14 @@ def _check_width(job: Job, width: int) -> None:
 
 
 def _width_of(job: JobState, wanted: int) -> int:
-    """Return the width that is asked for, or raise `RefusedError` if the job cannot have it."""
+    """Return the requested width, or raise `RefusedError` if the job cannot have it."""
     if wanted != job.width:
         _check_width(job.job, wanted)
     return wanted
 
 
 def _too_wide(job: JobState, width: int) -> RefusedError:
-    """Return why a start on so many GPUs is refused: too few are idle, or within the quota."""
+    """Return why a start on `width` GPUs is refused: too few are idle, or left in the quota."""
     pool = job.pool
     if width > pool.idle:
         never = width > pool.group.quota
@@ -128,13 +128,13 @@ class Committer:
         accounts: The GPUs and loans of the jobs.
         timers: When the core has to be called without an event.
         cells_freed: Whether cells were freed since jobs that wait for cells were last considered.
-        stops: When jobs were stopped or resized within the last hour, if that is limited.
+        stops: Times of the stops and resizes within the last hour, if their number is limited.
         requests: The number of programs that the policy has asked to solve.
         open_request: Whether the latest of them has no answer yet.
-        policy: The policy that it serves; an event may replace it by one with other options.
-        told: What is told of changes: the policy, behind a guard if the core is tolerant.
-        tolerant: Whether the policy's failures are noted, as live, or raised.
-        failure: The policy's first failure since it was told to recover, if it is tolerant.
+        policy: The policy that gets the changes. An event may replace it by one with other options.
+        told: The receiver of changes: the policy, wrapped in a guard if the core is tolerant.
+        tolerant: Whether exceptions of the policy are recorded, as in a daemon, or raised.
+        failure: The policy's first exception since the last recovery, if the core is tolerant.
         again: Pools that count as changed in the next pass as well.
         carry_out: By type of proposal, the method that carries it out and returns its result.
     """
@@ -190,12 +190,12 @@ class Committer:
         }
 
     def serve(self, policy: Policy) -> None:
-        """Report to this policy from now on, in the place of another."""
+        """Report to this policy from now on, instead of the present one."""
         self.policy = policy
         self.told = GuardedPolicy(policy, self._policy_failed) if self.tolerant else policy
 
     def tolerate(self) -> None:
-        """Note the first failure of the policy from now on, in the place of raising it."""
+        """From now on record the first exception of the policy instead of raising it."""
         self.tolerant = True
         self.serve(self.policy)
 
@@ -203,7 +203,7 @@ class Committer:
         self.failure = self.failure or failure
 
     def _policy_tuned(self, event: PolicyTuned) -> None:
-        """Replace the policy by one with other options, which decides about all pools anew. O(n).
+        """Replace the policy by one with other options; mark all pools as changed. O(n).
 
         Raises ValueError for a policy that is not tunable, or options that it does not have.
         """
@@ -636,7 +636,7 @@ class Committer:
         self._state.dirty[job.pool] = None
 
     def _preempted(self, event: JobPreempted) -> None:
-        """Correct the work that a stopped job keeps: it ran on after the decision to stop it."""
+        """Correct the work that a stopped job keeps: it still ran after the decision to stop it."""
         job = self._state.jobs.get(event.job_id)
         if job is None or not job.attempt or not 0 <= event.done < inf:
             raise ValueError(f"job {event.job_id} was stopped but had not been started")
@@ -675,7 +675,7 @@ class Committer:
 
     @contextmanager
     def _changing(self, job: JobState) -> Iterator[None]:
-        """Take a job out of the policy's index while what it is ordered by changes."""
+        """Remove a job from the policy's index while the values that order it change."""
         told = self.told
         if job.stream is None:
             told.left(job)
@@ -811,7 +811,7 @@ class Committer:
             self.told.solved(event)
 
     def _time_passed(self, event: TimePassed) -> None:
-        """Do nothing: the decision pass that follows is what the event is for."""
+        """Do nothing: the event exists only to cause a decision pass."""
 
     def _take_back(self, job: JobState) -> None:
         """Release a job's GPUs and cells, and end its lease."""

@@ -29,7 +29,7 @@ class Core:
         state: The pools, groups and jobs.
         policy: The policy, which makes proposals.
         committer: The only writer of the state.
-        wake: When it has to be called without an event (seconds), or infinity if never.
+        wake: When `step` must be called even without an event (seconds), or infinity if never.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Core:
         self.policy = policy
         attached(policy, self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
-        self._changes = Changes(self.state.dirty)  # what each pass is told
+        self._changes = Changes(self.state.dirty)  # the argument of each pass
         self.committer = Committer(self.state, policy)
         self.wake = inf  # of the latest `WakeAt`, until its time has come
         self._round = policy.round
@@ -106,13 +106,13 @@ class Core:
         return decisions
 
     def tolerate(self) -> None:
-        """Go on if the policy raises, as live. Without it a failure of the policy is raised."""
+        """Continue if the policy raises, as in a daemon. Otherwise `step` raises its exception."""
         self.committer.tolerate()
 
     def _heed_timers(self, now: float, changes: Changes) -> None:
-        """Stop the timers whose time has come, and tell the policy of leases and the round.
+        """Clear the timers that are due, and add expired leases and the round to `changes`.
 
-        If none has come, this pass is not told again what the last one was told.
+        Leases and rounds that the last pass already got are removed from `changes`.
         """
         timers = self.committer.timers
         if now >= timers.wish:
@@ -129,7 +129,7 @@ class Core:
     ) -> PolicyFailure | None:
         """Carry out proposals until the policy has no more or repeats what was refused.
 
-        Returns what the policy raised, if it failed.
+        Returns the policy's exception, if it raised one.
         """
         carry_out = self.committer.carry_out
         refused: dict[tuple[type, str], int] | None = None
@@ -162,11 +162,11 @@ class Core:
     def _restart_policy(
         self, failure: PolicyFailure, expired: Sequence[JobStateView], decisions: list[Decision]
     ) -> None:
-        """Go on with a new policy, and without the rest of a pass in which the policy failed.
+        """Replace a policy that raised by a new one, and end the pass.
 
-        The pass is made again at the next event or tick. The new policy is in the state that a
-        snapshot would restore, so that a driver that is restarted decides the same as one that is
-        not. Raises what the policy raised if the core is not tolerant.
+        The core makes the pass again at the next event or tick. The new policy is in the state that
+        a snapshot would restore, so that a driver that is restarted decides the same as one that is
+        not. Raises the policy's exception if the core is not tolerant.
         """
         state, timers, failed = self.state, self.committer.timers, self.policy
         if not self.committer.tolerant:
@@ -181,7 +181,7 @@ class Core:
         self.committer.serve(self.policy)
 
     def _renewed(self, failed: Policy) -> Policy:
-        """Return a new policy that goes on from what the failed one remembers, if that is usable.
+        """Return a new policy with the memory of the failed one, if this memory is usable.
 
         Returns the failed one if a new one cannot take the state.
         """
@@ -206,9 +206,10 @@ class Core:
         timers.retry = min(timers.retry, next_multiple(now, state.options.tick))
 
     def resume_timers(self, wish: float, retry: float, late_round: float = inf) -> None:
-        """Continue with this wish of the policy, after jobs and leases were restored.
+        """Restore the timers after jobs and leases were restored. Times are in seconds.
 
-        `late_round` is when a round was due that no pass has begun.
+        `wish` is when the policy asked to be called. `late_round` is when a round was due that no
+        pass has begun yet.
         """
         timers = self.committer.timers
         timers.wish, timers.retry = wish, retry

@@ -1,4 +1,4 @@
-"""When the core has to be called without an event: the policy's wish, rounds and leases."""
+"""Times at which the core must be called without an event: policy's wish, rounds and leases."""
 
 from __future__ import annotations
 

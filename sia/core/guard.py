@@ -1,4 +1,4 @@
-"""Telling a policy what has changed, whatever it does with the news."""
+"""Calls of a policy that survive its exceptions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ HOOKS = (
     "submitted", "left", "finished", "before_progress", "progressed", "resized", "solved",
     "revealed",
 )  # fmt: skip
-"""The methods of a policy that tell it what has changed."""
+"""The methods of a policy through which it learns about changes."""
 
 
 class PolicyFailure(NamedTuple):
-    """What a policy raised, and in which of its methods."""
+    """An exception of a policy, and the method that raised it."""
 
     method: str
     error: Exception
 
 
 class PolicyFailedError(ValueError):
-    """A policy that raises when it is asked or told something. Nothing was changed."""
+    """A policy raised an exception when it was called. The state did not change."""
 
     def __init__(self, failure: PolicyFailure) -> None:
         """Create the error; its text names the method."""
@@ -38,7 +38,7 @@ class PolicyFailedError(ValueError):
 
 
 def ask(policy: Policy, method: str, job: JobStateView) -> Any:
-    """Return what a policy says about a job. Raises PolicyFailedError if it raises."""
+    """Call a policy's method for a job. Raises PolicyFailedError if the method raises."""
     try:
         return getattr(policy, method)(job)
     except Exception as error:
@@ -46,7 +46,7 @@ def ask(policy: Policy, method: str, job: JobStateView) -> Any:
 
 
 def attached(policy: Policy, state: ClusterState) -> Policy:
-    """Return a policy once it knows the state. Raises PolicyFailedError if it raises."""
+    """Attach a policy to the state and return it. Raises PolicyFailedError if it raises."""
     try:
         policy.attach(state)
     except Exception as error:
@@ -60,10 +60,10 @@ def told(failure: PolicyFailure) -> str:
 
 
 def described(error: Exception) -> str:
-    """Return what a policy raised in one line, the same in each run.
+    """Return an exception of a policy as one line that is the same in each run.
 
-    The line becomes part of a decision, and must not have addresses of objects: a journal in which
-    a decision differs from its repetition cannot be recovered.
+    The line becomes part of a decision. It must not contain addresses of objects: if recovery
+    repeats a step and gets another decision than the journal has, it refuses the journal.
     """
     given = [str(each) for each in error.args if isinstance(each, str | int | float)]
     words = " ".join(ADDRESS.sub("", ", ".join(given)).split())[:MAX_FAILURE]
@@ -71,14 +71,14 @@ def described(error: Exception) -> str:
 
 
 class GuardedPolicy(Policy):
-    """Passes what has changed on to a policy, and reports what it raises in the place of raising.
+    """Passes changes on to a policy, and reports its exceptions instead of raising them.
 
-    The change is then complete in the state. The policy knows only a part of it, so the core makes
-    a new one.
+    The change of the state is complete even if the policy raises. The policy may know only a part
+    of the change, so the core replaces it by a new one.
     """
 
     def __init__(self, policy: Policy, failed: Callable[[PolicyFailure], None]) -> None:
-        """Guard a policy; `failed` is called with each failure."""
+        """Guard a policy; `failed` is called with each exception."""
         super().__init__(policy.params)
         self._policy, self._failed = policy, failed
         for hook in HOOKS:

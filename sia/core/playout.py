@@ -1,4 +1,4 @@
-"""Play a scheduler forward in virtual time: replays, estimates, what-if questions.
+"""Run a scheduler forward in virtual time: for replays, estimates and what-if questions.
 
 `Playout` has the loop and the ends of running attempts. `play` runs a core with it; the daemon runs
 its whole engine with it (`daemon.answers.simulate.forward`).
@@ -80,14 +80,15 @@ class ProgressPoint(NamedTuple):
     """A report that a job makes when it has done the share `done` of its work.
 
     From then on it does `speed` seconds of work per second on its own number of GPUs. Before its
-    first point it does 1.
+    first report its speed is 1.
     """
 
     done: float
     speed: float
     regime: int | None = None
     widths: tuple[int, int] | None = None
-    """The fewest and the most GPUs of its trials from then on; only elastic policies hear of it."""
+    """The smallest and the largest width that its trials allow from then on, in GPUs. Only elastic
+    policies get it."""
 
 
 ProgressPoints = Mapping[str, Sequence[ProgressPoint]]
@@ -101,7 +102,7 @@ Solve = Callable[[float, SolveProgram], ProgramSolved]
 
 
 def no_solver(now: float, asked: SolveProgram) -> ProgramSolved:
-    """Return the answer where there is no solver: the policy goes on without one."""
+    """Return the answer `failed`: without a solver, the policy decides without a solution."""
     return ProgramSolved(now, asked.request, "failed")
 
 
@@ -109,7 +110,7 @@ NO_NEWS = (TimePassed, ProgramSolved)
 NO_CHANGE = (
     WakeAt, SolveProgram, ProposalRefused, JobPromised, JobRejected, RowRecorded,
 )  # fmt: skip
-"""Events and decisions that alone do not make anything else happen."""
+"""Events and decisions that have no effect if nothing else happens in the same step."""
 
 
 class Instant(Struct, frozen=True, gc=False):
@@ -139,8 +140,8 @@ class Playout(ABC, Generic[_Step]):
 
     Attributes:
         due: When the next step is due if no attempt ends before, or infinity; set by each step.
-        stops: Whether scheduled ends may be void, as attempts are stopped or change their speed.
-            `is_valid` is asked only then, as most replays stop no job.
+        stops: Whether scheduled ends may become invalid, because attempts are stopped or change
+            their speed. `is_valid` is called only then, because most replays stop no job.
     """
 
     def __init__(self, *, stops: bool, solve: Solve = no_solver) -> None:
@@ -149,7 +150,7 @@ class Playout(ABC, Generic[_Step]):
         self.stops = stops
         self._solve = solve
         self._answer: ProgramSolved | None = None  # to the open request
-        self._heard, self._answers = -inf, 0  # time of the latest answer, and how many came then
+        self._heard, self._answers = -inf, 0  # time of the latest answer, number at that time
         self._scheduled = 0
         self._ends: list[End] = []
 
@@ -174,14 +175,14 @@ class Playout(ABC, Generic[_Step]):
         return now
 
     def schedule_end(self, end: float, job_id: str, attempt: int) -> None:
-        """Have an attempt end at a time."""
+        """Schedule the end of an attempt."""
         self._scheduled += 1
         heappush(self._ends, (end, self._scheduled, job_id, attempt))
 
     def ask(self, now: float, asked: SolveProgram, tick: float) -> None:
-        """Solve a program; the answer replaces one that has not been heard.
+        """Solve a program; the answer replaces an earlier one that has not been delivered.
 
-        After `MAX_ANSWERS` at one instant, the next one comes at a tick (seconds).
+        After `MAX_ANSWERS` answers at one instant, the next one is delivered a tick (seconds) later.
         """
         answer = self._solve(now, asked)
         if answer.time == self._heard and self._answers == MAX_ANSWERS:
@@ -189,7 +190,7 @@ class Playout(ABC, Generic[_Step]):
         self._answer = answer
 
     def heard(self, now: float) -> ProgramSolved | None:
-        """Return the answer that arrives at this time, once."""
+        """Return the answer that is due at this time, and forget it; None if there is none."""
         answer = self._answer
         if answer is None or answer.time != now:
             return None
@@ -231,15 +232,15 @@ def play(
         loads: Predictor of loads. Without one every forecast is 0.
         facts: Other events, in order of time.
         running: End and id of each job that runs in the core already; no end is past.
-        durations: Real run times of jobs pending in the core, by id, read when they start, and of
-            running jobs whose end does not say it to the last digit.
+        durations: Real run times by job id: of jobs that are pending in the core, read when they
+            start, and of running jobs whose run time cannot be computed exactly from their end.
         followers: Submits jobs in response to ends (a closed loop). Without it no job depends on
             another job's end.
-        reports: What jobs report while they run. The speeds are real: a job whose speed changes
-            ends sooner or later than its run time says, which is its work at the nominal speed.
-        solve: Solves the policy's programs. A newer request replaces an unanswered one. Of
-            answers that take no time, `MAX_ANSWERS` come at one instant and the next one at the
-            following tick, so that a policy which asks again at each answer does not stop time.
+        reports: Reports of jobs while they run. The speeds are real: a job whose speed changes
+            ends earlier or later than its run time, which is its work at the nominal speed.
+        solve: Solves the policy's programs. A newer request replaces an unanswered one. If answers
+            take no time, at most `MAX_ANSWERS` are delivered at one instant and the next one at the
+            following tick, so that a policy that asks again at each answer does not stop time.
         asked: The core's open request, if it has one. It is solved when the playout begins.
     """
     playout = _CorePlayout(
@@ -251,7 +252,7 @@ def play(
 
 
 def _is_idle(events: Sequence[Event], decisions: Sequence[Decision]) -> bool:
-    """Return whether a step neither heard nor changed anything but its own waiting."""
+    """Return whether a step had no events or decisions except wake-ups and the like."""
     return (
         bool(decisions)
         and all(type(event) in NO_NEWS for event in events)
@@ -272,7 +273,7 @@ class _Durations(dict[str, float]):
 
 
 class _CorePlayout(Playout[Instant]):
-    """A core, with arrivals and other events in order, and predictors that follow along."""
+    """A playout of a core, with arrivals and other events in order, and predictors."""
 
     def __init__(
         self,
@@ -440,13 +441,13 @@ class _CorePlayout(Playout[Instant]):
         job_id, points = job.job.id, self._points[job.job.id]
         self._newest[job_id] = self._scheduled
         if points:
-            # The last point that it has reached says how fast it goes on. Products, as `_report`
-            # has them: rounding must not make it report an earlier point again, and so forever.
+            # The last point that it has reached has its present speed. Compare products, as
+            # `_report` does: with rounded quotients it could report an earlier point again forever.
             reached = bisect_right(points, job.done, key=lambda point: point.done * duration)
             self._schedule_report(job, max(0, reached - 1))
 
     def _schedule_report(self, job: JobState, number: int) -> None:
-        """Schedule a report for when the job has done so much, or begins to work again."""
+        """Schedule a report for when the job reaches its share of work, or works again."""
         points = self._points[job.job.id]
         if number < len(points):
             time = job.end(points[number].done * self._durations[job.job.id])

@@ -48,7 +48,7 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     loans: tuple[tuple[str, int], ...] = ()
     """(pool, GPUs) of each lender, oldest first."""
     since: float | UnsetType = UNSET
-    """When `done` was known, if that was after `start`."""
+    """When `done` was last known, if after `start`."""
     pace: float = 1.0
     regime: int | None = None
     begun: tuple[float, ...] = ()
@@ -56,7 +56,7 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     lease: float | None = None
     trial: bool = False
     nodes: Nodes = ()
-    """The GPUs that it has, where nodes differ."""
+    """Its GPUs, in a cluster whose nodes differ."""
     taken_back: int = 0
 
 
@@ -124,9 +124,9 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: tuple[GpuNode, ...] | UnsetType = UNSET
     """The nodes of a cluster whose nodes differ; else left out."""
     nodes_out: tuple[str, ...] | UnsetType = UNSET
-    """Those of them that are out; left out if there are none."""
+    """The nodes that are out; left out if there are none."""
     speeds: tuple[SpeedRow, ...] | UnsetType = UNSET
-    """How fast models run by the nodes that they spread over; left out if nothing is known."""
+    """Speeds of models by number of nodes; left out if none is known."""
 
 
 class _Version(Struct):
@@ -161,8 +161,8 @@ def plain_params(policy: Policy) -> dict[str, Any]:
 def dump(core: Core, *, forgets: bool = False) -> Snapshot:
     """Return a snapshot that shares nothing with the core. O(jobs + pools + cells).
 
-    With `forgets` the policy is not asked what it remembers. Raises PolicyFailedError if it is
-    asked and cannot say.
+    With `forgets` the snapshot has no memory of the policy. Otherwise raises PolicyFailedError if
+    `Policy.memory` raises.
     """
     state = core.state
     return Snapshot(
@@ -193,7 +193,7 @@ def dump(core: Core, *, forgets: bool = False) -> Snapshot:
 
 
 def memory_of(policy: Policy) -> Any:
-    """Return what a policy remembers. Raises PolicyFailedError if it raises."""
+    """Return the memory of a policy. Raises PolicyFailedError if the policy raises."""
     try:
         return policy.memory()
     except Exception as error:
@@ -201,7 +201,7 @@ def memory_of(policy: Policy) -> Any:
 
 
 def _resume(policy: Policy, state: ClusterState, memory: Any) -> None:
-    """Have a policy resume. Raises ValueError, whatever the policy raises."""
+    """Call `Policy.resume`. Raises ValueError if the policy raises any exception."""
     try:
         policy.resume(state, memory)
     except (ValueError, AssertionError, ArithmeticError, LookupError):

@@ -1,9 +1,9 @@
-"""Why a pending job does not start: obstacles are taken away, and one real pass is made each time.
+"""Explain why a pending job does not start, by trials without some obstacles.
 
-The trials run on copies of the core, with the events and the pass of `Core.step`, so the answer
-holds for every policy. First each obstacle alone is taken away, then pairs of them, then three and
-four of the main ones. What is reported are the first without which the job starts, or else the
-facts that `glance` finds.
+Each trial removes obstacles by events on a copy of the core and makes one real pass, as `Core.step`
+does, so the answer holds for every policy. Trials remove each obstacle alone, then pairs, then
+three and four of the main ones. The answer has the first obstacles without which the job starts,
+or else the facts that `glance` finds.
 """
 
 from __future__ import annotations
@@ -63,45 +63,48 @@ from sia.model import Estimate, Load, Stream
 from sia.state.state import JobState, PoolState
 
 MOST_PASSES = 64
-"""Passes for one answer. A pass over 1,000 pools and 50,000 pending jobs takes some 30 ms in a
-forked copy, so an answer takes some two seconds at most; all sets that are tried fit in."""
+"""Largest number of passes for one answer. A pass over 1,000 pools and 50,000 pending jobs takes
+about 30 ms in a forked copy, so an answer takes at most about two seconds. All sets of obstacles
+that `_sets` yields fit into this number."""
 
 ENOUGH_PASSES = 16
-"""Passes after which no second way is looked for once one is proven: it may not exist."""
+"""Number of passes after which the search ends if one way to start is confirmed: a second way may
+not exist."""
 
 MOST_PAIRS = 32
-"""Pairs that are tried: with all singles, and what is tried after them, within `MOST_PASSES`."""
+"""Largest number of pairs in trials, so that single obstacles, pairs and the trials after them fit
+into `MOST_PASSES`."""
 
 MAIN = (OrderObstacle, GuestObstacle, QuotaObstacle, RoomObstacle, OtherPools)
-"""In a crowded cluster a job deep in its queue waits for all of these at once."""
+"""The main obstacles: in a crowded cluster a job deep in its queue waits for all of these."""
 
 MOST_POOLS = 4
-"""Pools that are taken away one by one: those with the largest reservations, then those with the
-most GPUs pending. Of more pools all are taken away together."""
+"""Number of pools that trials remove one by one: those with the largest reservations, then those
+with the most GPUs pending. If there are more pools, a trial removes all of them together."""
 
 TryStart = Callable[[Core, str, Sequence[Event]], Stream | None]
-"""In which stream a job starts if these events happen now; None if it does not. The core that is
-passed stays as it is."""
+"""Returns the stream in which a job starts if these events happen now, or None if it does not
+start. It does not change the core."""
 
 
 class ObstacleRemoval(NamedTuple):
-    """An obstacle, and the events that take it away."""
+    """An obstacle, and the events that remove it."""
 
     obstacle: Obstacle
     events: Sequence[Event]
     frees: int = 0
-    """GPUs that it makes idle."""
+    """The number of GPUs that become idle by these events."""
 
 
 def explain(core: Core, job: JobState, try_start: TryStart | None = None) -> Explanation:
-    """Say what a pending job waits for. At most `MOST_PASSES` passes and copies of the core.
+    """Return what a pending job waits for. At most `MOST_PASSES` passes and copies of the core.
 
     `try_start` may copy the core in a cheaper way than `Core.copy`, which is O(state).
     """
     attempt = try_start or start_in_copy
     sight = glance(core.policy, job)
     if any(isinstance(each, RoundObstacle) for each in sight.obstacles):
-        return sight  # whatever is taken away, nothing starts before a round begins
+        return sight  # no job starts before a round begins, whatever obstacles are removed
     wanted = sum(way.open for way in sight.ways)
     found: dict[str, tuple[Obstacle, ...]] = {}
     worth = partial(_may_start, core, job)
@@ -137,7 +140,7 @@ def start_after(core: Core, job_id: str, events: Sequence[Event]) -> Stream | No
 
 
 def candidates(core: Core, job: JobState) -> list[ObstacleRemoval]:
-    """Obstacles that may be taken away, the likeliest first. O(jobs + pools · windows)."""
+    """Return the obstacles to remove in trials, likeliest first. O(jobs + pools · windows)."""
     found = [*_own_pool(core, job)]
     if core.policy.shares:
         windows, run_times = core.state.options.windows, [*_run_time(core, job)]
@@ -150,7 +153,7 @@ def candidates(core: Core, job: JobState) -> list[ObstacleRemoval]:
 def _sets(
     found: Sequence[ObstacleRemoval], worth: Callable[[Sequence[ObstacleRemoval]], bool]
 ) -> Iterator[Sequence[ObstacleRemoval]]:
-    """None of them, each one alone, the likeliest pairs, then three and four of the main ones."""
+    """Yield the empty set, each obstacle, likely pairs, then three and four of the main ones."""
     yield ()
     yield from ((each,) for each in found)
     places = sorted(combinations(range(len(found)), 2), key=sum)
@@ -161,13 +164,13 @@ def _sets(
 
 
 def _may_start(core: Core, job: JobState, chosen: Sequence[ObstacleRemoval]) -> bool:
-    """Whether a trial is worth a pass: where no job is stopped, enough GPUs have to be idle."""
+    """Return whether a pass can start the job: if no job is stopped, it needs idle GPUs."""
     idle = job.pool.group.idle + sum(each.frees for each in chosen)
     return core.policy.needs.preemption or needed_gpus(core.policy, job) <= idle
 
 
 def _events(chosen: Iterable[ObstacleRemoval]) -> list[Event]:
-    """All their events. A job that several of them end, or cancel, goes once."""
+    """Return their events. A job that several of them end or cancel has one event."""
     jobs: dict[str, Event] = {}
     others: list[Event] = []
     for event in chain.from_iterable(each.events for each in chosen):
@@ -179,7 +182,7 @@ def _events(chosen: Iterable[ObstacleRemoval]) -> list[Event]:
 
 
 def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
-    """Jobs ahead of it, and its pool's quota."""
+    """Yield obstacles in the job's own pool: jobs ahead of it, guests, and the quota."""
     pool, now = job.pool, core.state.now
     if ahead := jobs_ahead(core.policy, job):
         yield ObstacleRemoval(
@@ -207,7 +210,7 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
 
 
 def _growth(policy: Policy, running: Iterable[JobState]) -> dict[JobState, int]:
-    """GPUs that each running job could take besides its own: it may, as soon as others end."""
+    """Return how many more GPUs each running job could take, as it may when other jobs end."""
     resizing = policy.needs.resizing
     return {
         each: ask(policy, "widths", each)[1] - each.width if resizing else 0 for each in running
@@ -215,7 +218,7 @@ def _growth(policy: Policy, running: Iterable[JobState]) -> dict[JobState, int]:
 
 
 def _idle_gpus(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
-    """Too few idle GPUs in its sharing group: running jobs, guests among them."""
+    """Yield the obstacle that the job's sharing group has too few idle GPUs."""
     group, now = job.pool.group, core.state.now
     short = needed_gpus(core.policy, job) - group.idle
     if short <= 0:
@@ -231,7 +234,7 @@ def _idle_gpus(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
 def _first_to_end(
     running: Iterable[JobState], gpus: int, frees: Callable[[JobState], int]
 ) -> list[JobState]:
-    """The jobs that end first and free so many GPUs together, without any that is not needed."""
+    """Return the jobs that end first and together free the needed GPUs, without unneeded ones."""
     chosen: list[JobState] = []
     for job in sorted(running, key=lambda each: (_expected_end(each), each.sequence)):
         if gpus <= 0:
@@ -247,7 +250,7 @@ def _first_to_end(
 
 
 def _expected_end(job: JobState) -> float:
-    """When a running job should end, in the past if it is late; infinite if nobody knows."""
+    """Return when a running job should end: in the past if it is late, infinite if unknown."""
     return inf if job.run_time >= UNKNOWN_RUN_TIME else job.end(job.run_time)
 
 
@@ -258,7 +261,7 @@ def _ending(job: JobState, now: float) -> EndingJob:
 
 
 def _run_time(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
-    """A run time that is unknown, or longer than a window, under a policy that goes by windows."""
+    """Yield the obstacle that the job's run time is unknown or exceeds all windows."""
     if not core.policy.needs.updates:
         return
     now = core.state.now
@@ -269,7 +272,7 @@ def _run_time(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
 
 
 def _limits(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
-    """Lending that is off, limits on loans, nodes that are out."""
+    """Yield obstacles to loans: lending that is off, limits, and nodes that are out."""
     pool, group, now = job.pool, job.pool.group, core.state.now
     if not group.lending:
         yield ObstacleRemoval(LimitObstacle("lending"), [LendingSwitched(now, on=True)])
@@ -290,7 +293,7 @@ def _limits(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
 def _changed(
     core: Core, pool: PoolState, lend_limit: int | None = None, borrow_limit: int | None = None
 ) -> PoolChanged:
-    """A pool with another limit, and all else as it is."""
+    """Return the event that changes one limit of a pool."""
     places = core.state.places
     cells = {} if places is None else places.dump().quotas()[pool.name]
     return PoolChanged(
@@ -300,7 +303,7 @@ def _changed(
 
 
 def _pools(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
-    """Forecasts and pending jobs of pools, its own forecast among them."""
+    """Yield the forecasts and pending jobs of pools, including the job's own pool's forecast."""
     options, now, group = core.state.options, core.state.now, job.pool.group
     held, window, span = dict.fromkeys(group.pools, 0), None, 0.0
     if core.policy.needs.loads:

@@ -1,7 +1,7 @@
-"""What a pending job lacks at first sight, read from the state: no trial, no change.
+"""Facts of the state that keep a pending job from starting, without trials.
 
-It is for a view that many people open. It names its place in the queue, missing quota, missing idle
-GPUs, limits and reservations, but not which jobs would have to end.
+For views that many people open. The facts are the job's place in the queue, missing quota, missing
+idle GPUs, limits and reservations, but not which jobs would have to end.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Reserved = Mapping[PoolState, Sequence[int]]
 """GPUs that the policy reserves for each pool of a group, by window."""
 
 LARGEST = 3
-"""Pools with the largest reservations that are named: more make no line."""
+"""Number of pools with the largest reservations that an answer names; more do not fit a line."""
 
 
 def glance(policy: Policy, job: JobState) -> Explanation:
-    """What a pending job lacks under this policy. O(pending jobs of its pool + pools · windows).
+    """Return what a pending job lacks. O(pending jobs of its pool + pools · windows).
 
     A policy that shares has two ways to start a job, others have one.
     """
@@ -53,7 +53,7 @@ def glance(policy: Policy, job: JobState) -> Explanation:
 
 
 def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
-    """Pending jobs of its pool's queue that come before it, in order. O(n) of its pool."""
+    """Return the pending jobs ahead of it in its queue, in order. O(pending jobs of its pool)."""
     rank, queue = partial(ask, policy, "rank"), partial(ask, policy, "queue")
     mine, own = rank(job), queue(job)
     before = (other for other in job.pool.waiting() if rank(other) < mine)
@@ -61,53 +61,56 @@ def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
 
 
 def order_obstacle(ahead: Sequence[JobState]) -> OrderObstacle:
-    """The jobs ahead as an obstacle; there must be one."""
+    """Return the jobs ahead as an obstacle; there must be at least one job."""
     return OrderObstacle(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
 
 
 def guest_obstacle(guests: Sequence[JobStateView]) -> GuestObstacle:
-    """Guests of its pool as an obstacle; there must be one."""
+    """Return guests of its pool as an obstacle; there must be at least one guest."""
     return GuestObstacle(len(guests), sum(each.width for each in guests), guests[0].job.id)
 
 
 def missing_quota(policy: Policy, job: JobState) -> int:
-    """GPUs that its pool's quota has too few left for it; 0 or less if it has enough."""
+    """Return how many GPUs its pool's quota lacks for it; 0 or less if it lacks none."""
     return job.pool.dedicated + needed_gpus(policy, job) - job.pool.quota
 
 
 def needed_gpus(policy: Policy, job: JobState) -> int:
-    """The fewest GPUs on which it can start."""
+    """Return the smallest number of GPUs with which it can start."""
     least: int = ask(policy, "widths", job)[0]
     return least
 
 
 def window_of(job: JobState, options: Options, reserved: Reserved) -> int | None:
-    """The window in which the least is reserved of those that its run time fits; None if none."""
+    """Return, of the windows that its run time fits, the one with the smallest reservations.
+
+    None if it fits no window.
+    """
     first = bisect_left(options.windows, job.run_time)
     sums = [sum(gpus) for gpus in zip(*reserved.values(), strict=True)]
     return min(range(first, len(sums)), key=sums.__getitem__, default=None)
 
 
 def reserved_in(group: GroupState, policy: Policy) -> Reserved:
-    """What the policy reserves for each pool of a group. O(pools)."""
+    """Return the policy's reservations for each pool of a group. O(pools)."""
     held = policy.plan[group].held
     return {pool: held[pool] for pool in group.pools}
 
 
 def known_run_time(job: JobState) -> float | None:
-    """Its expected run time; None if nothing is known of it."""
+    """Return its expected run time in seconds; None if unknown."""
     return None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
 
 
 def reservation_of(
     pool: PoolState, window: float, gpus: int, now: float, *, waiting: int = 0, load: int = 0
 ) -> Reservation:
-    """GPUs that are reserved for a pool in a window (seconds), for these causes."""
+    """Return the obstacle of GPUs reserved for a pool in a window (seconds), with the causes."""
     return Reservation(pool.name, window, gpus, waiting, load, now + window)
 
 
 def other_pools(held: Mapping[PoolState, int], window: float) -> OtherPools:
-    """Several pools as one obstacle, with the GPUs reserved for each in a window (seconds)."""
+    """Return several pools as one obstacle; `held` has their reservations in `window` seconds."""
     order = sorted(held, key=lambda pool: (-held[pool], pool.name))
     return OtherPools(
         len(order),
@@ -141,7 +144,7 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
 
 def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
     pool, options = job.pool, policy.state.options
-    # Under a policy that goes by forecasts, what its own pool has left is reserved for itself.
+    # Under a policy with forecasts, the unused quota of its own pool is reserved for that pool.
     foresees = ask(policy, "foresees", job)
     own = pool.quota if not foresees else 0
     most = max(pool.quota, pool.group.quota - pool.quota + own)
@@ -165,7 +168,7 @@ def _missing_idle(job: JobState, needs: int) -> list[Obstacle]:
 
 
 def _limits(policy: Policy, job: JobState) -> list[Obstacle]:
-    """The limit that keeps idle GPUs from a job that has no quota left, if one does."""
+    """Return the limit on loans that keeps the job from idle GPUs, or an empty list."""
     pool, group, needs = job.pool, job.pool.group, needed_gpus(policy, job)
     if not group.limited or needs <= pool.room or missing_quota(policy, job) <= 0:
         return []
@@ -179,7 +182,7 @@ def _limits(policy: Policy, job: JobState) -> list[Obstacle]:
 
 
 def _reserved(job: JobState, policy: Policy) -> list[Obstacle]:
-    """Reservations of other pools that leave too few idle GPUs, if they do."""
+    """Return the reservations of other pools, if they leave too few idle GPUs for the job."""
     group, options, now = job.pool.group, policy.state.options, policy.state.now
     reserved = reserved_in(group, policy)
     window = window_of(job, options, reserved)

@@ -1,7 +1,7 @@
 """Why a job waits, as data: for each way in which it could start, the obstacles on that way.
 
-Each obstacle says what taking it away means. `explain` takes obstacles away from a copy of the core
-and makes a pass, so what it reports is tried; `glance` reports facts and tries nothing.
+`explain` removes obstacles from a copy of the core and makes a pass, so its answers are confirmed
+by trials; `glance` reports facts without trials. "Removed" in a class says what a trial assumes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from msgspec import Struct
 
 
 class EndingJob(Struct, frozen=True):
-    """A running job that would free GPUs. `end` is when it is expected to (seconds); None: unknown.
+    """A running job that would free GPUs at `end` (seconds), or at an unknown time (None).
 
-    A job that has run longer than expected may end at any time: `late`. The daemon adds up the jobs
-    of a pool that the caller may not see and shows them as one, without `job` and `end`.
+    `late` is true if the job has run longer than expected, so that it may end at any time. The
+    daemon shows all jobs of a pool that the caller may not see as one, without `job` and `end`.
     """
 
     job: str
@@ -26,7 +26,7 @@ class EndingJob(Struct, frozen=True):
 
 
 class OrderObstacle(Struct, frozen=True, tag="turn"):
-    """Jobs of its pool are ahead of it. Taken away: they are cancelled."""
+    """Jobs of its pool are ahead of it. Removed: they are cancelled."""
 
     jobs: int
     gpus: int
@@ -34,7 +34,7 @@ class OrderObstacle(Struct, frozen=True, tag="turn"):
 
 
 class GuestObstacle(Struct, frozen=True, tag="guests"):
-    """Guests of its own pool run and keep a place before it. Taken away: they have ended."""
+    """Guests of its own pool run and are placed before it. Removed: they have ended."""
 
     jobs: int
     gpus: int
@@ -42,7 +42,7 @@ class GuestObstacle(Struct, frozen=True, tag="guests"):
 
 
 class QuotaObstacle(Struct, frozen=True, tag="quota"):
-    """Its pool's quota has `short` too few GPUs left. Taken away: `ends` have ended."""
+    """Its pool's quota has `short` too few GPUs left. Removed: the jobs in `ends` have ended."""
 
     pool: str
     short: int
@@ -52,7 +52,7 @@ class QuotaObstacle(Struct, frozen=True, tag="quota"):
 
 
 class RoomObstacle(Struct, frozen=True, tag="room"):
-    """Too few GPUs are idle in its sharing group. Taken away: `ends` have ended."""
+    """Its sharing group has `short` too few idle GPUs. Removed: the jobs in `ends` have ended."""
 
     short: int
     idle: int
@@ -62,10 +62,10 @@ class RoomObstacle(Struct, frozen=True, tag="room"):
 class Reservation(Struct, frozen=True, tag="reservation"):
     """The policy reserves `gpus` GPUs for a pool in a window (seconds).
 
-    `load` is the pool's forecast for the window; taken away: the forecast is 0 in every window.
-    `waiting` are the GPUs of the pool's pending jobs; taken away: they are cancelled. A cause that
-    is 0 may stay. The reservation made now lasts until `until` at most, unless the pool's queue or
-    its forecast grows.
+    `load` is the pool's forecast for the window; removed: the forecast is 0 in every window.
+    `waiting` is the number of GPUs of the pool's pending jobs; removed: they are cancelled. A cause
+    that is 0 is left as it is. The present reservation lasts until `until` at most, unless the
+    pool's queue or its forecast grows.
     """
 
     pool: str
@@ -77,7 +77,7 @@ class Reservation(Struct, frozen=True, tag="reservation"):
 
 
 class Rival(Struct, frozen=True, tag="rival"):
-    """A pool whose pending jobs compete for the same GPUs. Taken away: they are cancelled."""
+    """A pool whose pending jobs compete for the same GPUs. Removed: they are cancelled."""
 
     pool: str
     jobs: int
@@ -87,9 +87,9 @@ class Rival(Struct, frozen=True, tag="rival"):
 class OtherPools(Struct, frozen=True, tag="others"):
     """All other pools of its sharing group that have pending jobs or GPUs reserved, together.
 
-    Taken away: their pending jobs are cancelled and their forecasts are 0. `gpus` are those of the
-    pending jobs, `held` those reserved in the window (seconds); `largest` are the pools with the
-    largest reservations.
+    Removed: their pending jobs are cancelled and their forecasts are 0. `gpus` is the number of
+    GPUs of the pending jobs, `held` the number reserved in the window (seconds). `largest` has the
+    pools with the largest reservations.
     """
 
     pools: int
@@ -101,7 +101,7 @@ class OtherPools(Struct, frozen=True, tag="others"):
 
 
 class LimitObstacle(Struct, frozen=True, tag="limit"):
-    """Lending is off, or a pool may lend or borrow no more. Taken away: there is no such limit.
+    """Lending is off, or a pool may lend or borrow no more. Removed: there is no such limit.
 
     `lend` without a `pool` means the limits on lending of all pools of the group.
     """
@@ -114,14 +114,14 @@ class LimitObstacle(Struct, frozen=True, tag="limit"):
 class Out(Struct, frozen=True, tag="out"):
     """GPUs of its group are on nodes that are out; spare jobs leave as many idle.
 
-    Taken away: all nodes are back.
+    Removed: all nodes are back.
     """
 
     gpus: int
 
 
 class Length(Struct, frozen=True, tag="length"):
-    """Its run time is unknown (None) or longer than a window. Taken away: it is `longest`."""
+    """Its run time is unknown (None) or longer than all windows. Removed: it is `longest`."""
 
     run_time: float | None
     longest: float
@@ -162,8 +162,8 @@ Obstacle = (
 class StartPath(Struct, frozen=True):
     """One way to start: within its pool's quota (`turn`), or on spare GPUs (`spare`).
 
-    It is not `open` if the job is too wide for it. With `exact` a pass was made without these
-    obstacles and the job started on this way; otherwise they are facts of the state.
+    It is not `open` if the job is too wide for it. If `exact`, the job started in this way in a
+    pass without these obstacles; otherwise the obstacles are facts of the state.
     """
 
     name: str
@@ -173,9 +173,9 @@ class StartPath(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """What a job waits for: `obstacles` are those of the way with the fewest; and all the ways."""
+    """What a job waits for: all ways to start, and the obstacles of the way with the fewest."""
 
     obstacles: tuple[Obstacle, ...]
     ways: tuple[StartPath, ...]
     exact: bool
-    """A pass was made without `obstacles`, and the job started."""
+    """Whether the job started in a pass without `obstacles`."""
