@@ -14,7 +14,7 @@ from sia.limits import RECENT
 from sia.model import Estimate, Job, Load
 
 Aside = Callable[[Callable[[], None]], object]
-"""Has work done beside the caller, perhaps in another thread."""
+"""Runs a function for the caller, perhaps in another thread."""
 
 
 class PredictorContext(NamedTuple):
@@ -24,13 +24,13 @@ class PredictorContext(NamedTuple):
         windows: Lengths of the forecast windows in seconds, ascending.
         pools: Names of all pools; empty for run times.
         start: Second at which it begins to observe.
-        quantile: The quantile that the label asks for; None without one.
+        quantile: The quantile in the label; None without one.
         percent: The percentage that the label gives, if the class has `percent_bounds`.
         recent: Number of past windows to remember.
         seed: Seed of random predictors.
         model: The trained model, if the class says `needs_model`.
-        since: By pool that is newer than `start`, the second from which on it exists.
-        quotas: By pool, its quota in GPUs; forecasts of a new pool are shares of it.
+        since: The second from which on a pool exists, by pool, for pools newer than `start`.
+        quotas: Quotas in GPUs, by pool; forecasts of a new pool are shares of them.
         log: All jobs and how long they run in seconds, if the class says `needs_log`.
     """
 
@@ -48,33 +48,33 @@ class PredictorContext(NamedTuple):
 
 
 class QuantileLimit(NamedTuple):
-    """The highest quantile that a predictor can state, and why no higher one."""
+    """The highest quantile that a predictor can forecast, and the reason."""
 
     most: float
     reason: str
 
 
 class Predictor:
-    """What a class of predictors says about itself."""
+    """The properties of a class of predictors."""
 
     summary = ""
     """How it predicts, in a few words, for reports."""
     takes_quantile = False
     """Whether a label can ask for a quantile, as in `peaks:0.95`."""
     usual_quantile: float | None = None
-    """The quantile if the label asks for none; None if it states no quantile then."""
+    """The quantile if the label has none; None if the predictor then forecasts no quantile."""
     needs_model = False
     """Whether it needs a model that was trained before."""
     needs_log = False
     """Whether it needs the whole log, with the future: only a replay has it."""
     replay_only = False
-    """Whether it is for comparison in replays, and no daemon should use it."""
+    """Whether it exists only for comparison in replays, so that no daemon should use it."""
     learns = True
     """Whether its predictions depend on the jobs before."""
 
     @classmethod
     def missing(cls) -> str:
-        """Say which package it needs that is not installed, and how to mend that; else nothing."""
+        """Return which needed package is not installed and how to install it, or ""."""
         return ""
 
     @classmethod
@@ -84,7 +84,7 @@ class Predictor:
 
     @classmethod
     def describe(cls, quantile: float | None, recent: int) -> str:
-        """Say for a report how it predicts with this quantile and so many past windows."""
+        """Return a description for reports, with this quantile and `recent` past windows."""
         return cls.summary
 
 
@@ -112,10 +112,10 @@ class RunTimes(Predictor):
         return [self.run_time(job) for job in jobs]
 
     def work_aside(self, aside: Aside) -> None:
-        """Do work of more than some milliseconds by `aside` from now on, and not at once."""
+        """From now on do work that takes more than some milliseconds by `aside`, not at once."""
 
     def guess(self, now: float, job: Job) -> float:
-        """Return the estimate of a job that is not submitted, in seconds. It teaches nothing."""
+        """Return the estimate of a job that is not submitted, in seconds; learn nothing."""
         estimate = self.run_time(job)
         self.withdrawn(now, job)
         return estimate
@@ -128,8 +128,8 @@ class RunTimes(Predictor):
     ) -> None:
         """Record that a running job has reported its progress, or was corrected by the driver.
 
-        `done` is its work so far, in seconds at its own width; `speed` is the seconds of work that
-        it does per second from now on, or once `overhead` seconds without work are over.
+        `done` is its work so far, in seconds at its own width. `speed` is the seconds of work that
+        it does per second from now on, after `overhead` seconds without work.
         """
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
@@ -147,7 +147,7 @@ class Loads(Predictor):
     """Predicts the GPUs that new jobs will request (§5.2, TotalNewLoad)."""
 
     minds_new_pools = False
-    """Whether it heeds from when on each pool exists (`PredictorContext.since`)."""
+    """Whether it uses the time from which on each pool exists (`PredictorContext.since`)."""
     forgets = False
     """Whether `forget` has an effect."""
 
@@ -169,7 +169,7 @@ class Loads(Predictor):
         """Record that a job was cancelled before its end."""
 
     def forget(self, pool: str, before: float) -> None:
-        """Drop what was observed of a pool before that second, because the pool has changed."""
+        """Drop the observations of a pool before that second, because its load has changed."""
 
     def requota(self, now: float, pool: str, quota: int) -> None:
         """Record a pool's quota in GPUs, which may have changed."""

@@ -1,7 +1,7 @@
 """Every limit of the core, with its reason."""
 
 MAX_QUOTA = 2**20
-"""GPUs of one pool.
+"""Largest quota of a pool, in GPUs.
 
 Below this limit and `MAX_GROUP`, comparing allocation / quota as floats orders pools exactly as
 integer cross-multiplication would: two different ratios differ by at least 1 / (quota · quota) ≥
@@ -9,7 +9,7 @@ integer cross-multiplication would: two different ratios differ by at least 1 / 
 """
 
 MAX_GROUP = 2**26
-"""GPUs of one sharing group. See `MAX_QUOTA`; it is also far beyond any known cluster."""
+"""Largest number of GPUs of a sharing group. See `MAX_QUOTA`; no known cluster comes near it."""
 
 UNLIMITED = MAX_GROUP
 """The lend or borrow limit of a pool that sets none: the maximum possible."""
@@ -33,8 +33,8 @@ TICK = 300.0
 """Seconds between decision passes while GPUs are idle and jobs are pending (Fig. 7)."""
 
 RECENT = 12
-"""Past windows that the sliding maximum remembers: an hour of 5-minute windows, half a day of
-1-hour windows, six days of 12-hour windows."""
+"""Number of past windows that the sliding maximum remembers: an hour of 5-minute windows, half a
+day of 1-hour windows, six days of 12-hour windows."""
 
 WINDOWS = (300.0, 3600.0, 43200.0)
 """The paper's time quanta in seconds: 5 minutes, 1 hour, 12 hours (§5.4)."""
@@ -43,9 +43,9 @@ MAX_WINDOWS = 16
 """Maximum number of windows. Each costs one forecast and one reservation per pool."""
 
 LONGEST_WINDOW = 30 * 86400.0
-"""Seconds.
+"""Longest window in seconds.
 
-Forecasts keep counts by tick for the longest window, and no forecast reaches a month.
+Forecasts store a count for each tick of the longest window, and no forecast is useful for a month.
 """
 
 SLOWED = 1e-3
@@ -68,34 +68,35 @@ below its width.
 """
 
 MIN_SPEED, MAX_SPEED = 1e-3, 1e3
-"""Bounds of a reported speed, relative to the nominal one: a factor beyond them is more likely a
-rate in another unit, such as samples a second."""
+"""Bounds of a reported speed, relative to the nominal speed. A value outside is more likely a rate
+in another unit, such as samples per second."""
 
 MAX_REGIME = 1_000
-"""Highest regime of a job, from 0, and most regimes that it states: more changes of batch size than
-any training makes, and a record of less than 64 KB unless their names are long."""
+"""Highest number of a regime, from 0, and largest number of regimes that a job states. No training
+changes its batch size that often, and the record of such a job stays below 64 KB if names are
+short."""
 
 MAX_CONFIG = 200
-"""Characters of the name of a configuration: as many as of a job's name."""
+"""Largest number of characters in the name of a configuration: the same as for a job's name."""
 
 UNKNOWN_RUN_TIME = 1e12
-"""Seconds, the estimate for a job of which nothing is known.
+"""Estimate in seconds for a job whose run time is unknown.
 
-It is beyond every window, so that the job gets no spare start, and finite, so that events can be
-JSON.
+It is longer than every window, so that the job gets no spare start, and finite, so that events can
+be JSON.
 """
 
 NEVER = 1e18
-"""Seconds, the virtual start of a job that the baseline never starts.
+"""Virtual start, in seconds, of a job that the baseline never starts.
 
 Finite, so that it can be JSON.
 """
 
 LAS_THRESHOLDS = (3600.0, 36000.0)
-"""GPU-seconds.
+"""GPU-seconds after which a job leaves the first and the second of the default LAS queues.
 
-They make three queues: jobs of up to one GPU-hour, up to ten, and the rest. On Philly seven of ten
-jobs never leave the first queue, and one of nine reaches the last.
+The three queues have jobs of up to one GPU-hour, up to ten, and more. On Philly seven of ten jobs
+never leave the first queue, and one of nine reaches the last.
 """
 
 LAS_PROMOTE = 8.0
@@ -105,7 +106,7 @@ A lower factor approaches round-robin.
 """
 
 MAX_QUEUES = 16
-"""Maximum number of LAS thresholds. With more, the queues hardly differ."""
+"""Maximum number of LAS thresholds. With more, neighbouring queues are almost the same."""
 
 LEAST_THRESHOLD = 60.0
 """GPU-seconds, minimum of LAS's first threshold.
@@ -121,10 +122,10 @@ MAX_RESUME_COST = 86400.0
 """Maximum cost of a preemption in seconds. A checkpoint that takes a day to load is useless."""
 
 RECALL = 0.1
-"""Maximum cost of a preemption as a part of a window.
+"""Default of option `recall`: the largest cost of a stop, as a fraction of a window.
 
-A spare job that loses half a minute when it is stopped counts as gone within five minutes, one that
-loses an hour as gone within twelve hours.
+For a window of five minutes a spare job counts as ended if a stop costs it at most half a minute,
+for a window of twelve hours if it costs at most 1.2 hours.
 """
 
 MAX_TIME = 1e15
@@ -146,12 +147,13 @@ MAX_STEPS = 16
 MAX_JOB_BUDGET = 1000.0
 """Budgets of jobs are between 1/1000 and 1000.
 
-In a market a job of a larger budget would get all, one of a smaller budget nothing: any priority
-says the same.
+In a market a job with a larger budget would get all GPUs, one with a smaller budget none. A
+priority has the same effect.
 """
 
 MAX_SLOWDOWN = 1000.0
-"""Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""
+"""Maximum factor on the run time on nodes that a job does not prefer. A larger factor is as good as
+none, which forbids these nodes."""
 
 MAX_ASKS = 64
 """Maximum number of `nck` in one job's STRL: eight sets of nodes with eight values each."""
@@ -160,27 +162,27 @@ MAX_ASK_TEXT = 4096
 """Maximum characters of one job's STRL, about 60 for each `nck`."""
 
 MAX_TRIALS = 1000
-"""Trials that a job may report at once: a hyper-parameter search has tens, rarely hundreds."""
+"""Largest number of trials in one report: a hyper-parameter search has tens, rarely hundreds."""
 
 MAX_POINTS = 256
-"""Maximum number of points of a job's demand: one for each width of the largest elastic jobs."""
+"""Maximum number of points of a job's demand: enough for each width of the largest elastic jobs."""
 
 MAX_ANSWERS = 64
-"""Answers to programs at one instant of a playout, after which the next comes at a tick.
+"""Largest number of answers to programs at one instant of a playout; the next one comes at a tick.
 
-Goals in order of priority take one program each. A policy that asks again at each answer, where
-answers take no time, would else stop time.
+Goals in order of priority take one program each. Without the limit, a policy that asks again at
+each answer would stop time if answers take no time.
 """
 
 MAX_REFUSED = 3
-"""Refusals of one kind for one job in a pass, after which the pass ends.
+"""Number of refusals of one kind for one job in a pass after which the pass ends.
 
-A policy that uses the result tries another width or stream at most; one that does not would repeat
-the same proposal for ever.
+A policy that uses the results tries at most another width or stream. A policy that ignores them
+would repeat the same proposal for ever.
 """
 
 MAX_STOPS = 1000
-"""Maximum number of stops of one guest. A job that was stopped more often than that only wastes."""
+"""Maximum number of stops of one guest. A job that is stopped more often only wastes GPU time."""
 
 MAX_FAILURE = 200
-"""Characters that are told of what a policy raised: what fits into a line of a terminal."""
+"""Largest number of characters of a policy's exception in messages, so that they fit one line."""

@@ -11,23 +11,23 @@ from msgspec.structs import replace
 from sia.limits import TICK, WINDOWS
 
 StopCost = float | Literal["restart", "never"]
-"""What a stop costs a job: seconds of work, or all of its work; or that it must not be stopped."""
+"""The cost of a stop: seconds of work, all work ("restart"), or no stop is allowed ("never")."""
 
 RESTART: StopCost = "restart"
 NEVER_STOPPED: StopCost = "never"
 STOP_WORDS: dict[str, StopCost] = {"restart": RESTART, "never": NEVER_STOPPED}
-"""The costs that are words, as people write them."""
+"""The costs that users write as words."""
 
 Nodes = tuple[tuple[str, tuple[int, ...]], ...]
 """GPU indices by node; empty in a cluster without cells."""
 
 
 FULL_REWARD, LEAST_REWARD = 100.0, 1.0
-"""What an end by the deadline earns, and what one after the last step earns (Chronus, §3.3.1)."""
+"""Rewards of an end by the deadline, and of an end after the last step (Chronus, §3.3.1)."""
 
 LATE = 1e-3 - 1e-6
-"""Seconds. An end less than a millisecond after a step of a deadline is at the step; the millionth
-leaves room for the rounding of float64."""
+"""Seconds by which an end may be later than a step of a deadline and still meet it: less than a
+millisecond, minus a millionth for the rounding of float64."""
 
 
 class DeadlineStep(NamedTuple):
@@ -52,7 +52,7 @@ class Regime(NamedTuple):
     config: str
     epochs: float
     seconds: float
-    """Seconds of an epoch on the job's own width."""
+    """Duration of an epoch in seconds, with the job's own width."""
     steps: float | None = None
     """Steps per second; None if unknown."""
 
@@ -75,7 +75,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     demand: tuple[tuple[int, float], ...] = ()
     """Run time in seconds by number of GPUs, ascending; empty means linear speed-up (PCS, §3)."""
     preemptible: StopCost | None = None
-    """What each stop costs; None if the job does not say, and the policy decides."""
+    """The cost of each stop; None if the job states none, so that the policy decides."""
     priority: int = 0
     """Within a queue, jobs of higher priority come first, regardless of arrival."""
     deadline: float | None = None
@@ -84,7 +84,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """Steps of the deadline: multiples, ascending, of the time from `submit` to `deadline`, and the
     reward of an end by then. Empty for a strict deadline (Chronus, §3.3.1)."""
     value: float | None = None
-    """What an end by the deadline is worth; None for the policy's usual value."""
+    """The value of an end by the deadline; None for the policy's usual value."""
     budget: float | None = None
     """The job's weight against other jobs in policies with budgets; None for 1."""
     estimate: float | None = None
@@ -94,24 +94,25 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     slowdown: float | None = None
     """Factor of at least 1 on the run time on other nodes; None if it cannot run there."""
     strl: str = ""
-    """Where it may run from when on, how long, and what that is worth, in place of `prefers`,
-    `slowdown` and `value`; see `sia.state.strl`. Empty if the job does not say."""
+    """A STRL expression in place of `prefers`, `slowdown` and `value`: the nodes on which the job
+    may run, from which time, for how long, and the value; see `sia.state.strl`. Empty for none."""
     mode: str = ""
     """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
     min_run_time: float | None = None
-    """Seconds that it should run once it has started: a policy that stops jobs starts it early only
-    where it expects to leave it that long. None if the job does not say."""
+    """Seconds that it should run without a stop after each start. A policy that stops jobs starts
+    it early only if it expects not to stop it within this time. None if not stated."""
     model: str = ""
-    """What it trains."""
+    """Name of the model that it trains."""
     regimes: tuple[Regime, ...] = ()
-    """Its configurations in order. A policy that predicts looks only at what a job has reached, at
-    the number of regimes, and at the seconds of an epoch in each; see `sia.policies.shockwave`."""
+    """Its configurations in order. A policy that predicts uses only the regimes that the job has
+    reached, the number of regimes, and the seconds of an epoch in each; see
+    `sia.policies.shockwave`."""
     sched_class: str = ""
-    """How sensitive to waiting it is, such as Google's 0 to 3; only forecasts use it."""
+    """How sensitive it is to waiting, such as Google's 0 to 3; only forecasts use it."""
 
     @property
     def stop_seconds(self) -> float | None:
-        """The seconds of work that each stop costs, if it is a number of seconds."""
+        """The cost of a stop in seconds of work, or None if it is not a number of seconds."""
         cost = self.preemptible
         return None if cost is None or isinstance(cost, str) else cost
 
@@ -140,7 +141,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         return None
 
     def submitted_at(self, time: float) -> Job:
-        """Return the job as submitted at another time, with as long until its deadline."""
+        """Return the job with another submission time and its deadline moved by the same time."""
         deadline = None if self.deadline is None else self.deadline + (time - self.submit)
         return replace(self, submit=time, deadline=deadline)
 
@@ -195,14 +196,14 @@ class Pool(Struct, frozen=True):
 
 
 class GpuNode(Struct, frozen=True):
-    """A machine with GPUs that are alike, and what tells it from other machines."""
+    """A machine with GPUs of one kind, and the attributes that distinguish it."""
 
     name: str
     gpus: int
     attributes: tuple[str, ...] = ()
-    """Words such as `fast`; some are a kind and a value, such as `rack:r1`."""
+    """Words such as `fast`, or pairs of kind and value such as `rack:r1`."""
     free: int | None = None
-    """GPUs that can be used; the others are taken by somebody else throughout. None for all."""
+    """Number of GPUs that can be used, if others use some of them all the time; None for all."""
 
     @property
     def usable(self) -> int:
@@ -255,13 +256,13 @@ class Options(Struct, frozen=True):
     stops_per_hour: int = 0
     """The most stops and changes of width within an hour, of all jobs; 0 for any number."""
     grace: float = 0.0
-    """Seconds that a stopped job may still have its GPUs; 0 where stops free them at once."""
+    """Seconds for which a stopped job may keep its GPUs; 0 if stops free them at once."""
     exact: bool = False
     """Whether all forecasts are exact, as only a replay's can be. If not, `sia` is more careful in
     a cluster with cells."""
     owners: bool = False
-    """Whether policies that plan over all GPUs of a sharing group put each pool's own jobs first on
-    what it owns. The papers' systems know no pools; in a daemon owners are never outbid."""
+    """Whether policies that plan over all GPUs of a sharing group start each pool's own jobs within
+    its quota first. In the papers' systems there are no pools; a daemon sets this."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds) for which the pool reserves all of its unused quota;
     it can still borrow."""

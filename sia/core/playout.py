@@ -182,7 +182,8 @@ class Playout(ABC, Generic[_Step]):
     def ask(self, now: float, asked: SolveProgram, tick: float) -> None:
         """Solve a program; the answer replaces an earlier one that has not been delivered.
 
-        After `MAX_ANSWERS` answers at one instant, the next one is delivered a tick (seconds) later.
+        After `MAX_ANSWERS` answers at one instant, the next one is delivered a tick (seconds)
+        later.
         """
         answer = self._solve(now, asked)
         if answer.time == self._heard and self._answers == MAX_ANSWERS:

@@ -128,7 +128,7 @@ class Length(Struct, frozen=True, tag="length"):
 
 
 class RoundObstacle(Struct, frozen=True, tag="round"):
-    """The policy decides in rounds who runs; the next one begins at `begins` (seconds)."""
+    """The policy chooses jobs only when a round begins, the next time at `begins` (seconds)."""
 
     begins: float
 
@@ -136,7 +136,7 @@ class RoundObstacle(Struct, frozen=True, tag="round"):
 class Width(Struct, frozen=True, tag="width"):
     """It needs more GPUs than its pool's quota, or than could ever be lent to it.
 
-    `most` is the most that this way offers; the way is closed.
+    `most` is the largest number of GPUs that a job can get in this way; the way is closed.
     """
 
     gpus: int

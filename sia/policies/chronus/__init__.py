@@ -1,4 +1,4 @@
-"""Chronus: deadlines kept by leases, with trials and a place on nodes for each job.
+"""Chronus: promised deadlines, kept by leases; trials of new jobs; placement on nodes.
 
 Imports: contract, state.
 """

@@ -1,6 +1,6 @@
-"""What Chronus knows of the jobs of one sharing group, and the plan of their leases.
+"""The jobs of one sharing group under Chronus, and the plan of their leases.
 
-Leases are counted from second 0 here: lease n is from n · `lease` to (n + 1) · `lease`.
+Leases are numbered from second 0: lease n lasts from n · `lease` to (n + 1) · `lease` seconds.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from sia.policies.chronus.profiler import Profiler, ProfilerMemory, TrialRow
 from sia.state.nodes import NodeCounts, NodeTable
 
 MOST_LEASES = 20_000
-"""Leases of one job, at most: more than nine months of 20 minutes. A plan has each of them, and
-making plans must not take long."""
+"""Largest number of leases of one job: more than nine months with leases of 20 minutes. A plan
+lists each lease, so more would make planning slow."""
 
 
 class BookMemory(Struct):
-    """What a book remembers of its group; see `LeaseBook`."""
+    """The memory of a `LeaseBook`."""
 
     asking: list[str]
     plan: dict[str, tuple[int, ...]]
@@ -60,7 +60,7 @@ class BookMemory(Struct):
 
 
 class Rules(NamedTuple):
-    """What a book plans by."""
+    """The options with which a book plans."""
 
     params: ChronusParams
     options: Options
@@ -72,26 +72,26 @@ class LeaseBook:
 
     Attributes:
         jobs: All jobs by id.
-        asking: Jobs that wait for the answer whether their deadline is promised.
-        plan: The leases, from the latest given one on, of each guaranteed job.
-        anew: Guaranteed jobs that must ask again in this cycle, as they need more than they have.
-        over: Guaranteed jobs whose estimate is up.
+        asking: Jobs that wait for a decision on the promise of their deadline.
+        plan: The leases of each guaranteed job, from the latest given lease on.
+        anew: Guaranteed jobs that need more leases than they have, and so must be admitted again.
+        over: Guaranteed jobs that have worked for their whole estimate and still run.
         given: The number of the latest lease that was given, or -1.
         opened: The number of the latest lease whose cycle has begun, or -1.
         selected: The number of the latest lease whose selection is done, or -1.
         cycle: The number of the latest best-effort cycle that is done, or -1.
         begun: The number of the latest best-effort cycle that has begun, or -1.
-        had: What guaranteed jobs could use in a lease when a pass last looked.
-        sizes: What guaranteed jobs may use in a lease.
-        owned: What the guaranteed jobs of each pool may use in a lease, as GPUs of other pools are
-            not promised; empty where only one pool is in the group.
-        told: The number of the step that each guaranteed job was told last.
+        had: The value of `room` in the last pass that compared it.
+        sizes: The GPUs that guaranteed jobs may use in a lease.
+        owned: The GPUs that the guaranteed jobs of each pool may use in a lease, because GPUs of
+            other pools are not promised; empty if the group has only one pool.
+        told: The number of the step that was last promised to each guaranteed job.
         moved: Guaranteed jobs whose last lease has changed since the last pass.
         profiler: The trials.
         trying: Jobs that have not had all their trials.
         rows: Trials that have ended with their job since the last pass.
-        allocator: What places jobs on nodes, if these are known.
-        blocked: Whether it could not ask a solver, as that works for another group.
+        allocator: Places jobs on nodes; None if the nodes are not known.
+        blocked: Whether it could not ask a solver, because the solver works for another group.
     """
 
     def __init__(self, group: GroupStateView, rules: Rules, table: NodeTable | None = None) -> None:
@@ -135,7 +135,7 @@ class LeaseBook:
             if job_id not in self.jobs:
                 raise ValueError(f"job {job_id} has leases, but is not in the cluster")
         self.plan = dict(memory.plan)
-        if memory.had:  # else no pass has answered anybody yet: all who wait ask
+        if memory.had:  # else no pass has admitted any job yet: all pending jobs ask
             self.asking = dict.fromkeys(memory.asking)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
@@ -148,18 +148,18 @@ class LeaseBook:
             self.allocator.reserved = memory.reserved
 
     def take(self, job: JobStateView) -> None:
-        """Know a job, which may have changed."""
+        """Add a job, or replace its earlier version."""
         self.jobs[job.job.id] = job
         self._never.pop(job.job.id, None)
         if job.job.preemptible == NEVER_STOPPED:
             self._never[job.job.id] = None
 
     def is_new(self, job: JobStateView) -> bool:
-        """Return whether a job has never been seen here, nor run."""
+        """Return whether a job is unknown to the book and has never run."""
         return job.job.id not in self.jobs and not job.runs
 
     def tries(self, job: JobStateView) -> bool:
-        """Return whether a new job is tried first."""
+        """Return whether a new job gets trials first."""
         can = job.job.preemptible != NEVER_STOPPED
         return can and self.profiler.capacity > 0 and self.profiler.tries(job.width)
 
@@ -179,9 +179,10 @@ class LeaseBook:
             jobs.pop(job_id, None)
 
     def refresh(self, less: int | None = None) -> None:
-        """Count what guaranteed jobs may use: all in service but the profiler's, or but `less`.
+        """Compute the GPUs that guaranteed jobs may use.
 
-        Jobs that must not be stopped hold their GPUs whatever a plan says.
+        These are all GPUs in service except those of the profiler (or, if given, except `less`
+        GPUs), and except those of running jobs that must not be stopped.
         """
         stuck = self.stuck
         away = sum(job.width for job in stuck)
@@ -198,26 +199,26 @@ class LeaseBook:
 
     @property
     def lends(self) -> bool:
-        """Whether each pool's jobs come first on what it owns, and the rest is lent."""
+        """Whether each pool's jobs come first on its quota, and only unused GPUs are lent."""
         return owners_first(self._rules.options, self.group)
 
     def left_of_quotas(self, jobs: Iterable[JobStateView]) -> dict[str, int]:
-        """Return what these jobs leave of each pool's quota; less than 0 if they borrow."""
+        """Return how much of each pool's quota these jobs leave; negative if they borrow."""
         left = {pool.name: pool.quota for pool in self.group.pools}
         for job in jobs:
             left[job.pool.name] -= job.width
         return left
 
     def reservation(self, capacity: int) -> dict[str, int] | None:
-        """Return the nodes of a profiler of this capacity; None if leases keep it from them."""
+        """Return nodes for a profiler of this capacity; None if leases need too many GPUs."""
         assert self.allocator is not None
         firm = [*self.holders(), *self.stuck]
         return self.allocator.reserve(capacity, self.profiler.kept.running, firm)
 
     def reserve(self) -> None:
-        """Give the profiler nodes for its capacity, where nodes are known.
+        """Give the profiler nodes for its capacity, if nodes are known.
 
-        If its nodes are out, and leases keep others from it, it keeps what it has for now.
+        If leases need the other nodes, the profiler keeps its present ones, even if they are out.
         """
         allocator = self.allocator
         if allocator is not None and allocator.trying != self.profiler.capacity:
@@ -240,19 +241,19 @@ class LeaseBook:
 
     @property
     def has_less(self) -> bool:
-        """Whether guaranteed jobs can use less of something than when a pass last looked."""
+        """Whether an entry of `room` is less than in `had`."""
         alike = len(self.room) == len(self.had)
         return not alike or any(a < b for a, b in zip(self.room, self.had, strict=True))
 
     @property
     def room(self) -> Room:
-        """What guaranteed jobs may use together in a lease."""
+        """The GPUs, and places of each size, that guaranteed jobs may use together in a lease."""
         return self.sizes.room + self.owned
 
     def uses(self, job: JobStateView) -> Room:
-        """Return what a job uses of `room` in each of its leases.
+        """Return how much of `room` a job uses in each of its leases.
 
-        Rounding up counts against the quota of its pool, too, as far as that goes.
+        GPUs by which its width is rounded up also count against its pool's quota, but not beyond.
         """
         uses = self.sizes.uses(job.width)
         if not self.owned:
@@ -265,22 +266,22 @@ class LeaseBook:
         return max(self.given + 1, first_lease(now, self._rules.params.lease))
 
     def cost(self, job: JobStateView) -> float:
-        """Return the seconds that going on costs a job; infinite if it must not be stopped."""
+        """Return the cost of a resume in seconds; infinite if the job must not be stopped."""
         return lease_cost(job.job, self._rules.options.resume_cost)
 
     def left(self, job: JobStateView, now: float, lease: int) -> float:
         """Return the seconds of work that a job has left when a lease begins.
 
-        Who holds the lease before it runs until then.
+        A job that holds the lease before runs until then.
         """
         begin = lease * self._rules.params.lease
         holds = job.stream is not None and self.given in self.plan.get(job.job.id, ())
         return job.run_time - job.work(max(begin, now) if holds else now)
 
     def claim(self, job: JobStateView, now: float, lease: int, uses: Room | None = None) -> Claim:
-        """Return what a job asks for from a lease on; `uses` is what it uses, if that is known.
+        """Return the claim of a job from a lease on; `uses` is the result of `uses`, if known.
 
-        A job whose estimate is up asks for one lease.
+        A job that has worked for its whole estimate claims one lease.
         """
         length, left = self._rules.params.lease, self.left(job, now, lease)
         needed = leases_needed(left, length, self.cost(job)) if left > ROUNDING else 1
@@ -309,7 +310,7 @@ class LeaseBook:
     def open(self, now: float, lease: int) -> None:
         """Begin the cycle of a lease: find the jobs that need a new lease.
 
-        They are those whose estimate is up, and those whose leases are not enough.
+        They are jobs that have worked for their whole estimate, and jobs with too few leases.
         """
         self.opened = lease
         for job_id, leases in self.plan.items():
@@ -327,7 +328,7 @@ class LeaseBook:
         return last < len(leases) and leases[last] - lease < claim.last
 
     def standing(self, claims: Iterable[Claim], lease: int) -> LeasePlan:
-        """Return the plan as it is, counted from `lease`, without leases that are not needed."""
+        """Return the present plan, numbered from `lease`, without leases that are not needed."""
         plan = LeasePlan()
         for claim in claims:
             leases = self.plan[claim.job_id]
@@ -337,7 +338,7 @@ class LeaseBook:
         return plan
 
     def holds(self, claims: Sequence[Claim], plan: LeasePlan) -> bool:
-        """Return whether each job has what it needs in a plan, and all fit. O(spans of leases)."""
+        """Return whether a plan gives each job enough leases, and all fit. O(spans of leases)."""
         room = self.room
         for claim in claims:
             leases = plan.get(claim.job_id, ())
@@ -348,7 +349,7 @@ class LeaseBook:
         return is_within(claims, room, plan)
 
     def keeps(self, now: float, *taken: NodeCounts) -> bool:
-        """Return whether the plan holds without these GPUs of nodes, from the next lease on."""
+        """Return whether the plan from the next lease on is feasible without these GPUs."""
         assert self.allocator is not None
         self.refresh()
         sizes = self.sizes
@@ -362,7 +363,7 @@ class LeaseBook:
         return holds
 
     def adopt(self, plan: Mapping[str, Sequence[int]], lease: int) -> None:
-        """Take a plan that is counted from `lease`, beside the leases before it."""
+        """Replace the plan from `lease` on by one that is numbered from `lease`."""
         for job_id, leases in plan.items():
             known = self.plan.get(job_id, ())
             before = known[bisect_left(known, self.given) : bisect_left(known, lease)]
@@ -372,7 +373,7 @@ class LeaseBook:
             self.plan[job_id] = found
 
     def soonest(self, job: JobStateView, now: float) -> float | None:
-        """Return when a job could end on what the plan leaves free, or None if it never could.
+        """Return when a job could end on GPUs that the plan leaves free; None for never.
 
         O(guaranteed jobs · leases).
         """
@@ -384,7 +385,7 @@ class LeaseBook:
         return self.planned_end(job, now, [lease + k for k in leases])
 
     def promised(self) -> list[PromisedSpan]:
-        """Return the GPUs that are kept for guaranteed jobs, rounded up, lease by lease."""
+        """Return the GPUs of guaranteed jobs, rounded up, lease by lease."""
         length, used = self._rules.params.lease, self._used()
         spans: list[PromisedSpan] = []
         for n, sums in sorted(used.items()):
@@ -396,7 +397,7 @@ class LeaseBook:
         return spans
 
     def planned_end(self, job: JobStateView, now: float, leases: Sequence[int]) -> float:
-        """Return when a job ends by these leases, in seconds."""
+        """Return when a job ends if it gets these leases, in seconds."""
         length, cost = self._rules.params.lease, self.cost(job)
         left = self.left(job, now, leases[0])
         begun, before = job.runs > 0, leases[0] - 1 if job.stream is not None else -2
@@ -411,11 +412,11 @@ class LeaseBook:
         return end
 
     def holders(self) -> list[JobStateView]:
-        """Return the guaranteed jobs that have the lease which was given last."""
+        """Return the guaranteed jobs that hold the latest given lease."""
         return [self.jobs[job_id] for job_id, leases in self.plan.items() if self.given in leases]
 
     def is_free_for_good(self, jobs: Sequence[JobStateView]) -> bool:
-        """Return whether no lease of the plan needs GPUs that these jobs would hold.
+        """Return whether the plan stays feasible if these jobs keep their GPUs for ever.
 
         O(jobs · leases).
         """
@@ -442,7 +443,7 @@ class LeaseBook:
         return used
 
     def why_not(self, job: JobStateView) -> str:
-        """Return why a deadline cannot be promised whatever else runs, or an empty string."""
+        """Return why the deadline could not be promised even to a job alone, or ""."""
         if not 0 < job.run_time < UNKNOWN_RUN_TIME:
             return "its run time is not known; give an estimate"
         if self.cost(job) == inf:
@@ -455,7 +456,7 @@ class LeaseBook:
         return ""
 
     def check(self) -> None:
-        """Assert that leases are in order and of jobs that are there. O(jobs · leases)."""
+        """Assert that leases are in order and belong to known jobs. O(jobs · leases)."""
         assert self.jobs.keys() >= self.plan.keys()
         assert self.plan.keys() >= {*self.anew, *self.over}
         assert not self.plan.keys() & self.asking.keys()
@@ -467,8 +468,8 @@ class LeaseBook:
 def is_up(job: JobStateView, now: float) -> bool:
     """Return whether a job has worked for its whole estimate and has not ended.
 
-    What is left of a running job may be less than the rounding of times: it then ends by itself, at
-    the instant that its estimate says.
+    False for a running job whose remaining work is less than the rounding of times: it will end by
+    itself at the instant that its estimate gives.
     """
     left = job.run_time - job.work(now)
     if abs(left) <= ROUNDING and job.stream is not None:

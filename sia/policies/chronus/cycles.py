@@ -1,4 +1,4 @@
-"""Who runs from one cycle of best effort to the next, and on which GPUs (Chronus, §3.3.5, §3.4)."""
+"""The jobs that run from one best-effort cycle to the next, and their GPUs (§3.3.5, §3.4)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Jobs = dict[str, JobStateView]
 
 
 class Cycles:
-    """Stops and starts jobs: who has a lease, then best effort, shortest remaining first."""
+    """Stops and starts jobs: leaseholders first, then best effort, shortest remaining first."""
 
     def __init__(self, params: ChronusParams) -> None:
         """Use these options of the policy."""
         self.params = params
 
     def deal(self, book: LeaseBook, now: float) -> Proposals:
-        """Choose who runs until the next cycle: leaseholders, then the shortest that fit."""
+        """Choose the jobs until the next cycle: leaseholders, then the shortest that fit."""
         fixed = self._fixed(book, now)
         chosen = {job.job.id: job for job in (*book.holders(), *fixed.values())}
         free = book.group.quota - book.group.out - book.profiler.capacity
@@ -47,9 +47,10 @@ class Cycles:
             yield from self._run(book, job, now, places.get(job.job.id, ()))
 
     def _fixed(self, book: LeaseBook, now: float) -> Jobs:
-        """Return the jobs that keep their GPUs: those that must not be stopped, and those that end.
+        """Return the jobs that keep their GPUs.
 
-        A guaranteed job may have less work left than the rounding of times: it runs to its end.
+        They are jobs that must not be stopped, and guaranteed jobs whose remaining work is less
+        than the rounding of times, which run to their end.
         """
         fixed = {job.job.id: job for job in book.stuck}
         for job_id in book.plan:
@@ -60,7 +61,7 @@ class Cycles:
         return fixed
 
     def between(self, book: LeaseBook, now: float) -> Proposals:
-        """Start leaseholders that could not start yet and, with `fill`, who fits in idle GPUs."""
+        """Start leaseholders that could not start yet and, with `fill`, jobs on idle GPUs."""
         waiting = [job for job in book.holders() if job.stream is None]
         for job in waiting:
             yield from self._run_between(book, job, now)
@@ -81,9 +82,9 @@ class Cycles:
                     owned[job.pool.name] -= job.width
 
     def _others(self, book: LeaseBook, now: float) -> Iterator[tuple[JobStateView, bool]]:
-        """Return the jobs that run on what leases leave, in order, and whether they may borrow.
+        """Yield jobs for the GPUs that leases leave, in order, and whether they may borrow.
 
-        Where pools lend, jobs first run within the quota of their pool, and the rest is lent.
+        If pools lend, jobs first get GPUs within their pool's quota, then unused GPUs are lent.
         """
         jobs = self._spot(book, now)
         if self.params.fill:
@@ -93,7 +94,7 @@ class Cycles:
         yield from ((job, True) for job in jobs)
 
     def _run_between(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
-        """Start a job on GPUs that are idle, where there is a place for it."""
+        """Start a job on idle GPUs, if there is a place for it."""
         nodes: NodeCounts = ()
         if book.allocator is not None:
             trials = book.profiler.kept.running
@@ -115,7 +116,7 @@ class Cycles:
             yield Start(job, stream, why, until=until, nodes=nodes)
 
     def _spot(self, book: LeaseBook, now: float) -> list[JobStateView]:
-        """Return the jobs that are promised nothing, in the order in which they get GPUs."""
+        """Return the jobs without a promise, in the order in which they get GPUs."""
         jobs = [
             job
             for job_id, job in book.jobs.items()
@@ -124,10 +125,10 @@ class Cycles:
         return sorted(jobs, key=lambda job: self.spot_rank(job, now))
 
     def spot_rank(self, job: JobStateView, now: float) -> tuple[int, float, int]:
-        """Return the place of a job that is promised nothing; the lowest gets GPUs first.
+        """Return the sort key of a job without a promise; the lowest gets GPUs first.
 
-        A job that would lose its work goes on; who has waited long enough comes next; then those
-        with the least work left.
+        First come running jobs that would lose their work, then jobs that have waited for
+        `patience`, then the jobs with the least work left.
         """
         if job.stream is not None and job.job.preemptible == RESTART:
             return 0, 0.0, job.arrival
@@ -137,20 +138,20 @@ class Cycles:
         return 2, self._left(job, now), job.arrival
 
     def _left(self, job: JobStateView, now: float) -> float:
-        """Return the work left; a job whose estimate is up has one lease to go."""
+        """Return the remaining work in seconds; one lease if the estimate is used up."""
         return float(self.params.be) if is_up(job, now) else job.run_time - job.work(now)
 
     def _idle_promised(self, book: LeaseBook, now: float) -> list[JobStateView]:
-        """Return the guaranteed jobs without a lease now, those with the least slack first."""
+        """Return the guaranteed jobs without a lease now, by ascending slack."""
         jobs = [book.jobs[i] for i, leases in book.plan.items() if book.given not in leases]
         return sorted(jobs, key=lambda job: (slack(job, now), job.arrival))
 
     def _is_safe(
         self, book: LeaseBook, job: JobStateView, chosen: Mapping[str, JobStateView]
     ) -> bool:
-        """Return whether a start breaks no promise: a job may hold its GPUs beyond this lease.
+        """Return whether a start breaks no promise if the job keeps its GPUs beyond this lease.
 
-        `chosen` are the jobs that start with it.
+        `chosen` are the jobs that start in the same cycle.
         """
         if job.stream is not None or job.job.preemptible != NEVER_STOPPED:
             return True
@@ -167,12 +168,12 @@ class Cycles:
 
 
 def _is_together(book: LeaseBook, job: JobStateView) -> bool:
-    """Return whether a job is rounded up, and lies on the fewest nodes or does not run."""
+    """Return whether a job is rounded up, and is on the fewest nodes or does not run."""
     return job.job.id in book.plan or job.width >= WIDE
 
 
 def _fits(book: LeaseBook, job: JobStateView, chosen: Jobs, fixed: Jobs) -> bool:
-    """Return whether a job finds a place beside the chosen ones, if these may move."""
+    """Return whether a job fits together with the chosen ones, which may move."""
     if book.allocator is None or not _is_together(book, job):
         return True
     beside = [each for i, each in chosen.items() if i not in fixed and _is_together(book, each)]
@@ -180,9 +181,9 @@ def _fits(book: LeaseBook, job: JobStateView, chosen: Jobs, fixed: Jobs) -> bool
 
 
 def _places(book: LeaseBook, chosen: Jobs, fixed: Jobs, now: float) -> dict[str, NodeCounts]:
-    """Return the GPUs of each chosen job; who finds none is not chosen any more.
+    """Return the GPUs of each chosen job, and remove the jobs without a place from `chosen`.
 
-    Nor is who must not be stopped, if leases need its GPUs.
+    A job that must not be stopped is also removed if leases need its GPUs.
     """
     allocator = book.allocator
     while allocator is not None:
@@ -207,7 +208,7 @@ def _places(book: LeaseBook, chosen: Jobs, fixed: Jobs, now: float) -> dict[str,
 def _stopped(
     book: LeaseBook, chosen: Jobs, fixed: Jobs, places: Mapping[str, NodeCounts]
 ) -> list[tuple[JobStateView, str]]:
-    """Return the running jobs that stop, and why: who is not chosen, then who moves."""
+    """Return the running jobs to stop, with reasons: jobs not chosen, then jobs that move."""
     goes_on = chosen.keys() | book.trying.keys()
     found = [
         (job, "its lease is over")

@@ -8,11 +8,11 @@ from math import log2
 def iteration_seconds(one: float, two: float, nodes: int) -> float:
     """Return the seconds of an iteration on `nodes` nodes: t1 + log2 n · (t2 - t1).
 
-    A second node cannot make an iteration faster: where `two` is below `one`, that is noise.
+    A second node cannot make an iteration faster: if `two` is below `one`, this is noise.
     """
     return one + log2(nodes) * max(0.0, two - one)
 
 
 def run_seconds(one: float, two: float, gpus: int, node_gpus: int, iterations: float) -> float:
-    """Return the run time of so many iterations on so many GPUs, in seconds."""
+    """Return the run time of `iterations` on `gpus` GPUs, in seconds."""
     return iteration_seconds(one, two, -(-gpus // node_gpus)) * iterations

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct
 from sia.limits import MAX_GROUP, MAX_RESUME_COST
 
 LEASE, BE_LEASE, PROFILE = 1200.0, 300.0, 300.0
-"""Seconds of the two kinds of leases and of a trial (§3.3.4, §3.3.5)."""
+"""Seconds of a lease of guaranteed jobs, of a best-effort lease and of a trial (§3.3.4, §3.3.5)."""
 
 
 SEARCH, MAX_SEARCH = 100_000, 1_000_000
-"""Combined placements that the local search tries (§5.3), and the most that may be asked for."""
+"""Default and maximum of the number of combined placements that the local search tries (§5.3)."""
 
 
 class ChronusParams(Struct, frozen=True):
@@ -26,19 +26,19 @@ class ChronusParams(Struct, frozen=True):
     profile: Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] = PROFILE
     """Length of a trial; 0 for none."""
     fill: bool = False
-    """Whether guaranteed jobs get what best effort leaves, and idle GPUs are given at once."""
+    """Whether guaranteed jobs get GPUs that best effort leaves, and idle GPUs are used at once."""
     roundup: bool = True
     """Whether guaranteed jobs count as 1, 2, 4 GPUs or whole nodes."""
     patience: Annotated[float, Meta(ge=0)] = 0.0
     """A best-effort job that waits this long goes before the others; 0 for never."""
     user: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 24
-    """GPUs of the trials of a user that are let in within each interval of `profile`."""
+    """Largest number of GPUs of a user's trials that are admitted in each interval of `profile`."""
     capacity: Annotated[int, Meta(ge=1, le=MAX_GROUP)] | None = None
-    """GPUs of the profiler; None for as many as jobs of the last hour need."""
+    """GPUs of the profiler; None for the number that the jobs of the last hour need."""
     floor: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 16
-    """The least GPUs of the profiler without `capacity`."""
+    """Smallest number of GPUs of the profiler without `capacity`."""
     search: Annotated[int, Meta(ge=0, le=MAX_SEARCH)] = SEARCH
-    """Combined placements that the local search tries, where nodes are known."""
+    """Number of combined placements that the local search tries, if nodes are known."""
 
     @property
     def first_capacity(self) -> int:

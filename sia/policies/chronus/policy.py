@@ -1,9 +1,10 @@
-"""Chronus: deadlines that are promised are kept by leases; the rest runs shortest first.
+"""Chronus: promised deadlines are kept by leases; the other jobs run shortest first.
 
-At one instant a group's new jobs are told whether their deadline is promised, then leases are given
-if a cycle of leases begins, then best-effort jobs get what is left if a cycle of theirs begins
-(Chronus, §3.3). A plan that lets all promised jobs meet their last step exists at any moment: the
-solver makes it better, and is waited for only within the instant.
+In one instant the policy first decides for a group's new jobs whether it promises their deadlines.
+Then it gives leases, if a cycle of leases begins, and then the remaining GPUs to best-effort jobs,
+if a cycle of theirs begins (Chronus, §3.3). At any moment there is a plan in which all promised
+jobs meet their last step. The solver only improves it, and the policy waits for its answer only
+within the instant.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Chronus(Policy):
     heeds = frozenset({"deadline", "soft", "preemptible"})
 
     def attach(self, state: ClusterStateView) -> None:
-        """Take all jobs. Running ones with a deadline ask anew whether that is promised."""
+        """Take all jobs; running jobs with a deadline are admitted again."""
         rules = Rules(self.params, state.options)
         self._books = {group: LeaseBook(group, rules, state.nodes) for group in state.groups}
         self._promises, self._cycles = Promises(), Cycles(self.params)
@@ -66,13 +67,13 @@ class Chronus(Policy):
                     book.asking[job.job.id] = None
 
     def memory(self) -> Any:
-        """Return the plans, and what is being solved."""
+        """Return the plans, and the open question to the solver."""
         books = {book.group.first: book.memory() for book in self._books.values()}
         answer = None if self._promises.answer is None else tuple(self._promises.answer)
         return to_builtins(_Memory(books, self._promises.asked, answer, self._shares))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
-        """Take the plans again."""
+        """Restore the plans and the open question."""
         self.attach(state)
         kept = convert(memory, _Memory)
         for group in state.groups_of(kept.books):
@@ -82,7 +83,7 @@ class Chronus(Policy):
 
     @property
     def only_in_replays(self) -> str:
-        """Trials, if jobs have them."""
+        """The reason that daemons have no trials, if these options have trials."""
         return "trials run only in replays; add profile=0" if self.params.profile else ""
 
     @property
@@ -91,7 +92,7 @@ class Chronus(Policy):
         return float(self.params.be)
 
     def submitted(self, job: JobStateView) -> None:
-        """Take a job; a new one with a deadline asks whether that is promised."""
+        """Take a job; a new one with a deadline waits for a decision on its promise."""
         book = self._books[job.pool.group]
         if book.is_new(job) and book.tries(job):
             book.trying[job.job.id] = None
@@ -110,12 +111,12 @@ class Chronus(Policy):
         self._books[job.pool.group].forget(job.job.id, self.state.now)
 
     def solved(self, answer: ProgramSolved) -> None:
-        """Take the solution, or nothing where there is none."""
+        """Keep the solution, or note that there is none."""
         if self._promises.asked is not None:
             self._promises.answer = answer.values
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """Answer who asks, give leases, and let best-effort jobs run."""
+        """Decide on promises, give leases, and start and stop best-effort jobs."""
         beat = int((now + LATE) // self.params.be)
         is_cycle = changes.round or abs(now - beat * self.params.be) < LATE
         changed = {*changes.groups}
@@ -125,7 +126,7 @@ class Chronus(Policy):
                 yield from self._profile(book, now)
                 if is_cycle:
                     book.begun = beat
-                # a cycle that waited for a solver goes on, however late its instant came
+                # a cycle that waited for a solver continues, however late its instant came
                 yield from self._decide(book, now, beat if book.begun == beat else book.cycle)
                 yield from self._begin_trials(book, now)
         yield from self._record(now)
@@ -136,7 +137,7 @@ class Chronus(Policy):
             yield Wake(due)
 
     def _profile(self, book: LeaseBook, now: float) -> Proposals:
-        """End trials, and let jobs in; who has had all trials asks for a promise or waits."""
+        """End and start trials; jobs that have had all trials wait for a promise or for GPUs."""
         rows, book.rows = book.rows, []
         for row in rows:
             yield Record("profiling", tuple(row))
@@ -170,7 +171,7 @@ class Chronus(Policy):
                 yield Try(job, trial.gpus, "its trial", now + self.params.profile, trial.nodes)
 
     def _most_capacity(self, book: LeaseBook, now: float) -> int:
-        """Return up to what the profiler can grow, which breaks no promise and leaves some GPUs."""
+        """Return the largest capacity of the profiler that breaks no promise and leaves GPUs."""
         kept = book.profiler.kept
         if kept.capacity >= kept.target:
             return int(kept.target)
@@ -186,7 +187,7 @@ class Chronus(Policy):
         return int(kept.capacity)
 
     def _record(self, now: float) -> Proposals:
-        """Record how the GPUs are divided, at second 0 and when that changes."""
+        """Record the division of the GPUs at second 0 and whenever it changes."""
         profiling = guaranteed = owned = 0
         for book in self._books.values():
             profiling += book.profiler.capacity
@@ -234,7 +235,7 @@ class Chronus(Policy):
         yield from self._promises.tell(book, now)
 
     def _show(self, book: LeaseBook) -> None:
-        """Show the next lease of each guaranteed job that waits."""
+        """Add the next lease of each pending guaranteed job to the plan."""
         plan, length = self.plan[book.group], self.params.lease
         plan.clear_starts()
         for job_id, leases in book.plan.items():

@@ -1,7 +1,8 @@
-"""The profiler: short trials of new jobs on GPUs of its own (Chronus, §3.2).
+"""The profiler: short trials of new jobs on reserved GPUs (Chronus, §3.2).
 
-Trials are queued first in, first out; the head blocks. A job no wider than a node is tried on its
-width, a wider one on one node and on two. It is pure book-keeping: the policy starts and stops.
+Trials run first in, first out; the head of the queue blocks. A job no wider than a node has a trial
+with its width, a wider job one trial on one node and one on two. The profiler only keeps the books;
+the policy starts and stops the jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sia.policies.chronus.params import ChronusParams
 from sia.state.nodes import NodeCounts
 
 HOUR = 3600.0
-"""Seconds between changes of the capacity, and of the past that decides about it (§3.2.3)."""
+"""Seconds between changes of the capacity, and length of the past that determines it (§3.2.3)."""
 
 
 class TrialRow(NamedTuple):
@@ -30,7 +31,7 @@ class TrialRow(NamedTuple):
 
 
 class WaitingTrial(NamedTuple):
-    """A trial that waits for GPUs; only the first of a job really runs the job."""
+    """A trial that waits for GPUs; only the first trial of a job really runs the job."""
 
     job_id: str
     gpus: int
@@ -49,11 +50,12 @@ class RunningTrial(NamedTuple):
 
 
 TrialPlace = Callable[[int, int, Sequence[RunningTrial]], NodeCounts | None]
-"""Places so many GPUs on so many nodes beside other trials; None if they have to wait."""
+"""Called with GPUs, nodes and the other trials; returns a place for a trial, or None if it must
+wait."""
 
 
 class ProfilerMemory(Struct):
-    """All that a profiler remembers; see `Profiler`."""
+    """The memory of a `Profiler`."""
 
     capacity: int
     target: int
@@ -71,11 +73,10 @@ class Profiler:
     """The trials of one sharing group.
 
     Attributes:
-        kept: Everything that it remembers: its capacity and what that should become, trials that
-            wait and run, jobs of each user that are not let in yet (number, id, width) and how many
-            were submitted, GPUs that were let in in this interval by user, the number of the
-            interval, submissions of the last hour, and the number of the latest hour in which the
-            capacity was decided.
+        kept: Its memory: the capacity and the capacity to reach; pending and running trials; jobs
+            of each user that are not admitted yet (number, id, width) and the number of submitted
+            ones; the number of the interval and the GPUs admitted in it by user; submissions of the
+            last hour; the number of the latest hour in which the capacity was decided.
     """
 
     def __init__(self, params: ChronusParams, gpus: int, node: int) -> None:
@@ -99,7 +100,7 @@ class Profiler:
         return (width,) if width <= self._node else (self._node, 2 * self._node)
 
     def tries(self, width: int) -> bool:
-        """Return whether jobs of this width are tried: the widest trial fits."""
+        """Return whether jobs of this width have trials: their widest trial must fit."""
         return max(self.sizes(width)) <= max(self.kept.capacity, self.kept.target)
 
     def submit(self, job_id: str, user: str, width: int, now: float) -> None:
@@ -114,9 +115,9 @@ class Profiler:
             self.kept.queue.append(WaitingTrial(job_id, gpus, number == 0))
 
     def let_in(self, now: float) -> None:
-        """Let in as many jobs of each user as this interval allows, in order of arrival.
+        """Admit as many jobs of each user as this interval allows, in order of arrival.
 
-        Jobs without a user are always let in. O(users).
+        Jobs without a user are always admitted. O(users).
         """
         kept, entered = self.kept, list[tuple[int, str, int]]()
         interval = int((now + LATE) // self._params.profile)
@@ -143,18 +144,18 @@ class Profiler:
 
     @property
     def beside(self) -> int:
-        """GPUs of running trials that are no run of a job: the second trials."""
+        """GPUs of running second trials, which do not run the job."""
         return sum(trial.gpus for trial in self.kept.running if not trial.first)
 
     @property
     def idle(self) -> int:
-        """GPUs that no run of a job uses."""
+        """GPUs of the profiler on which no job runs."""
         return self.capacity - self.used + self.beside
 
     def begin(self, now: float, idle: int, place: TrialPlace | None = None) -> list[RunningTrial]:
         """Start the trials that fit, in order; the first that does not fit blocks.
 
-        `idle` are the GPUs of the group that no job runs on.
+        `idle` is the number of the group's GPUs on which no job runs.
         """
         kept, begun = self.kept, list[RunningTrial]()
         free = min(kept.capacity - self.used, idle - self.beside)
@@ -203,7 +204,7 @@ class Profiler:
         kept.target = max(params.floor, needed)
 
     def resize(self, most: int) -> None:
-        """Move the capacity towards its aim: up to `most`, and down as trials end."""
+        """Change the capacity towards its aim: up to at most `most`, and down when trials end."""
         kept = self.kept
         if kept.capacity < kept.target:
             kept.capacity = max(kept.capacity, min(kept.target, most))
@@ -211,7 +212,7 @@ class Profiler:
             kept.capacity = max(kept.target, self.used)
 
     def due(self, now: float) -> float:
-        """Return when something ends or begins by the clock, or infinity."""
+        """Return when a trial, interval or hour ends next, in seconds, or infinity."""
         kept, profile = self.kept, self._params.profile
         if not profile:
             return inf

@@ -1,7 +1,7 @@
-"""Who is promised a deadline, and who gets which leases (Chronus, §3.3.2 to §3.3.4).
+"""Decides which deadlines to promise, and which job gets which leases (Chronus, §3.3.2 to §3.3.4).
 
-A plan that lets all promised jobs meet their last step exists at any moment: the solver makes it
-better, and is waited for only within the instant.
+At any moment there is a plan in which all promised jobs meet their last step. The solver only
+improves it, and the policy waits for its answer only within the instant.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ LIMIT = SolveLimit(seconds=4.0, nodes=500, iterations=50_000, gap=0.0)
 """Limits of one program. A question solves two, so a live answer takes less than ten seconds."""
 
 SOON = SolveLimit(seconds=2.0, nodes=20, iterations=3_000, gap=0.01)
-"""Limits of a large delay program. The reward is proven before, so a good delay is enough."""
+"""Limits of a large program that minimises the delay. The reward is optimal before, so a good delay
+is enough."""
 
 LARGE = 300
-"""Columns from which on a program is large. Smaller ones are solved to the end."""
+"""Number of columns from which on a program is large. Smaller programs are solved to optimality."""
 
 PATIENCE = 1e-5
-"""Seconds, after which a cycle goes on with the plan as it is. An answer that takes no time, as in
-replays, comes before; one that comes later changes later leases."""
+"""Seconds after which a cycle continues with the present plan. In a replay answers take no time and
+come before; an answer that comes later changes later leases."""
 
 OVERDUE = 60.0
-"""Seconds after which an answer no longer comes, as whoever drives the core gives up long before.
-Until then nothing else is asked: a new question would take the place of the open one."""
+"""Seconds after which no answer is expected: every driver gives up long before. Until then the
+policy asks no other question, because a new one would replace the open one."""
 
 SOONER = "leases before its own became free"
 LATER = "its leases were moved so that more deadlines can be kept"
@@ -55,9 +56,9 @@ Asked = LeaseProgram | TargetProgram
 
 
 class LeaseQuestion(Struct):
-    """The program that is being solved, and for what.
+    """The program that is being solved, and its purpose.
 
-    `claims` are counted from lease number `lease`. For a cycle, `selection` is the choice so far.
+    `claims` are numbered from lease number `lease`. For a cycle, `selection` is the choice so far.
     """
 
     kind: Literal["join", "cycle"]
@@ -70,11 +71,11 @@ class LeaseQuestion(Struct):
 
 
 class Promises:
-    """Answers jobs and chooses leases, group by group.
+    """Decides on promises and chooses leases, group by group.
 
     Attributes:
         asked: The program that is being solved, or None.
-        answer: Its solution, once that has come; empty if there is none.
+        answer: Its solution once it has arrived, empty if the solver found none.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class Promises:
     def waits(self, book: LeaseBook, now: float) -> bool:
         """Return whether the answer to a program may still come at this instant.
 
-        It is one of this group, or one of another group that keeps this one from asking.
+        The program may be of this group, or of another group that this one must wait for.
         """
         return self.waits_at(now) and (self.is_asked_for(book) or book.blocked)
 
@@ -98,10 +99,10 @@ class Promises:
         return self.asked is not None and self.asked.at == now
 
     def admit(self, book: LeaseBook, now: float) -> Proposals:
-        """Answer the jobs that ask, in order of arrival."""
+        """Decide on the promises of the asking jobs, in order of arrival."""
         for job_id in sorted(book.asking, key=lambda job_id: book.jobs[job_id].arrival):
             if self.asked is not None and self.asked.job == job_id:
-                return  # its answer is to come
+                return  # a solver's answer is open
             job = book.jobs[job_id]
             why = book.why_not(job)
             if why:
@@ -113,7 +114,7 @@ class Promises:
                 return
 
     def _join(self, book: LeaseBook, job: JobStateView, now: float, lease: int) -> Proposals:
-        """Promise a job its deadline if some plan has room, or ask a solver whether one has."""
+        """Promise a deadline if a heuristic finds a plan with the job, else ask a solver."""
         claims, claim = book.claims(now, lease), book.claim(job, now, lease)
         both = (*claims, claim)
         if is_impossible(both, book.room):
@@ -131,7 +132,7 @@ class Promises:
     def _promise(
         self, book: LeaseBook, job: JobStateView, now: float, plan: LeasePlan, lease: int
     ) -> Proposals:
-        """Take the plan with one more job, and tell the job."""
+        """Adopt the plan with one more job, and promise the job its deadline."""
         known = job.job.id in book.plan
         book.asking.pop(job.job.id, None)
         book.anew.pop(job.job.id, None)
@@ -143,7 +144,7 @@ class Promises:
             yield Promise(job, step, end)
 
     def tell(self, book: LeaseBook, now: float) -> Proposals:
-        """Tell the jobs that are now planned to end by another step than they were told.
+        """Promise another step to the jobs that will now end by another one than promised.
 
         O(jobs whose last lease has changed · leases).
         """
@@ -160,7 +161,7 @@ class Promises:
                 yield Promise(job, step, end, SOONER if before and step < before else LATER)
 
     def _refuse(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
-        """Tell a job that its deadline is not, or no longer, promised."""
+        """Reject a job: its deadline is not, or no longer, promised."""
         was = job.job.id in book.plan
         book.asking.pop(job.job.id, None)
         book.unpromise(job.job.id)
@@ -169,7 +170,7 @@ class Promises:
     def _ask(
         self, book: LeaseBook, asked: LeaseQuestion, program: Asked, start: tuple[float, ...]
     ) -> Proposals:
-        """Ask a solver, unless it works on another question."""
+        """Ask the solver, unless it works on another question."""
         book.blocked = self.asked is not None and self.asked.at == asked.at
         if self._is_open(asked.at):
             return
@@ -183,7 +184,7 @@ class Promises:
         return self.asked is not None and now < self.asked.at + OVERDUE
 
     def take_answer(self, book: LeaseBook, now: float) -> Proposals:
-        """Use the answer to a program of this group, if it is there."""
+        """Use the answer to a program of this group, if it has arrived."""
         asked, values = self.asked, self.answer
         if asked is None or asked.group != book.group.first or values is None:
             return
@@ -196,19 +197,19 @@ class Promises:
                 self._improve(book, now, asked.lease, asked.selection.plan)
             elif all(claim.job_id in book.plan for claim in asked.selection.claims):
                 yield from self._choose(book, now, asked.lease, asked.selection)
-            # else a job of it has ended: the cycle, which is still open, selects anew
+            # else one of its jobs has ended: the cycle, which is still open, selects again
 
     def _joined(
         self, book: LeaseBook, asked: LeaseQuestion, values: Sequence[float], now: float
     ) -> Proposals:
-        """Promise a deadline, or not, as the solver found."""
+        """Promise or reject a deadline by the answer of the solver."""
         job = book.jobs.get(asked.job)
         if job is None or not (asked.job in book.asking or asked.job in book.anew):
             return
         lease = book.next_lease(now) if asked.job in book.asking else asked.lease
         both = (*book.claims(now, lease), book.claim(job, now, lease))
         if lease != asked.lease or both != asked.claims:
-            return  # much has changed since: it asks again
+            return  # the state has changed too much since: it asks again
         if not values:
             yield from self._refuse(book, job, now)
             return
@@ -220,7 +221,7 @@ class Promises:
             yield from self._refuse(book, job, now)
 
     def _improve(self, book: LeaseBook, now: float, lease: int, plan: LeasePlan) -> None:
-        """Take the later leases of a plan that came when its first lease had been given."""
+        """Adopt the later leases of a plan that arrived after its first lease was given."""
         following = book.next_lease(now)
         claims = book.claims(now, following)
         later = {
@@ -233,7 +234,7 @@ class Promises:
             book.adopt(later, following)
 
     def shrunk(self, book: LeaseBook, now: float) -> Proposals:
-        """Keep what can be kept of the promises, in order of arrival, on fewer GPUs."""
+        """Keep as many promises as possible, in order of arrival, after the loss of GPUs."""
         lease = book.next_lease(now)
         claims = book.claims(now, lease)
         if book.holds(claims, book.standing(claims, lease)):
@@ -257,7 +258,7 @@ class Promises:
             yield Reject(job, LOST, book.soonest(job, now))
 
     def select(self, book: LeaseBook, now: float, lease: int) -> Proposals:
-        """Choose who gets this lease and the following ones (§3.3.4)."""
+        """Choose the jobs of this lease and the following ones (§3.3.4)."""
         for job_id in sorted(book.anew, key=lambda i: (i in book.over, book.jobs[i].arrival)):
             if self.asked is None or self.asked.job != job_id:
                 yield from self._join(book, book.jobs[job_id], now, lease)
@@ -282,7 +283,7 @@ class Promises:
         )
 
     def _choose(self, book: LeaseBook, now: float, lease: int, selection: Selection) -> Proposals:
-        """Ask the next program of a selection, or take its plan."""
+        """Ask the solver for the next program of a selection, or adopt its plan."""
         if book.holds(selection.claims, selection.plan):
             book.adopt(selection.plan, lease)
         question = selection.question

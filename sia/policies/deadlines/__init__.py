@@ -1,4 +1,4 @@
-"""Policies with which Chronus is compared: they look at deadlines and promise nothing.
+"""Policies with which Chronus is compared: they use deadlines and make no promises.
 
 Imports: contract, policies.shared.
 """

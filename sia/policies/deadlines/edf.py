@@ -10,10 +10,10 @@ from sia.policies.shared.ranked import Ranked
 
 
 class EarliestDeadline(Ranked):
-    """Jobs with a deadline by their first one, then the others by arrival.
+    """Runs jobs with a deadline, by their first step, then the others by arrival.
 
-    Running jobs with a deadline are never stopped; the others are, for jobs before them. A job that
-    does not fit is passed over.
+    Running jobs with a deadline are never stopped. Other running jobs are stopped for jobs before
+    them in this order. A job that does not fit is skipped.
     """
 
     needs = Needs(preemption=True)

@@ -15,11 +15,11 @@ from sia.policies.shared.elastic import least_width, most_width
 class Genie(Policy):
     """Starts jobs with a deadline by laxity, then the others by arrival; stops none.
 
-    Laxity is the time to the deadline less the run time on the most GPUs that the job can use. A
-    job gets the fewest GPUs on which it still meets its deadline, by its `demand`, or else in
-    proportion to its GPUs. Jobs that no number of GPUs can bring home in time come after the ones
-    that can be in time, on the most that they can use. Who does not fit is passed over. A pass is
-    O(pending jobs · widths).
+    Laxity is the time to the deadline minus the run time on the largest number of GPUs that the job
+    can use. A job gets the fewest GPUs on which it still meets its deadline; its speed follows from
+    its `demand`, or else is proportional to its GPUs. Jobs that cannot meet their deadline come
+    after those that can, on the largest number of GPUs that they can use. A job that does not fit
+    is skipped. A pass is O(pending jobs · widths).
     """
 
     needs = Needs(run_times=True, preemption=True)
@@ -43,7 +43,7 @@ class Genie(Policy):
         del self._waiting[job.pool.group][job.job.id]
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """Start who fits, in order."""
+        """Start the jobs that fit, in order."""
         for group in changes.groups:
             waiting = self._waiting[group].values()
             for job in sorted(waiting, key=lambda job: self._rank(job, now)):
@@ -65,13 +65,13 @@ class Genie(Policy):
         return -job.job.priority, int(laxity < 0), laxity, job.sequence
 
     def _seconds(self, job: JobStateView, gpus: int) -> float:
-        """Return the run time on so many GPUs."""
+        """Return the run time on `gpus` GPUs, in seconds."""
         if job.run_time >= UNKNOWN_RUN_TIME:
-            return 0.0  # nothing is known: it may still be in time
+            return 0.0  # unknown: it may still meet its deadline
         return (job.run_time - job.done) / job.job.speed(gpus)
 
     def _width(self, job: JobStateView, now: float) -> int:
-        """Return the fewest GPUs on which a job meets its deadline, or the most that it can use."""
+        """Return the fewest GPUs with which a job meets its deadline, else the most it can use."""
         if job.job.deadline is None or job.run_time >= UNKNOWN_RUN_TIME:
             return job.width
         within = job.job.deadline - now

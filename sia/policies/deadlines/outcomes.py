@@ -1,4 +1,4 @@
-"""Distributions of run times, made of what jobs like this one took (3Sigma, §3)."""
+"""Distributions of run times, from the run times of similar jobs (3Sigma, §3)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from sia.model import Job
 
 KEPT = 50
-"""The latest jobs that are looked at, of each user and of all."""
+"""Number of latest jobs in the distribution of each user, and in that of all users."""
 
 MOST_USERS = 1_024
-"""Users that are remembered, those whose jobs ended last. Fifty numbers each are a few hundred
-kilobytes in each snapshot."""
+"""Largest number of remembered users, those whose jobs ended last. With fifty numbers each they
+take
+a few hundred kilobytes in each snapshot."""
 
 ENOUGH = 8
-"""With this many jobs of a user, only those are used."""
+"""Number of ended jobs of a user from which on the distribution of this user alone is used."""
 
 ALL = ""
 """The name of all users together."""
@@ -29,11 +30,11 @@ class Outcomes:
     """
 
     def __init__(self) -> None:
-        """Start without a past: estimates are taken as true."""
+        """Start without ratios: estimates are then taken as exact."""
         self.kept: dict[str, list[float]] = {}
 
     def add(self, job: Job, estimate: float, seconds: float) -> None:
-        """Learn how long a job took. O(1)."""
+        """Record the run time of an ended job, in seconds. O(1)."""
         for name in dict.fromkeys((job.user, ALL)):
             ratios = self.kept.pop(name, [])
             self.kept[name] = [*ratios[1 - KEPT :], seconds / estimate]
@@ -41,15 +42,16 @@ class Outcomes:
             del self.kept[next(iter(self.kept))]
 
     def of(self, job: Job) -> list[float]:
-        """Return the possible ratios, ascending, each as likely as another."""
+        """Return the possible ratios, ascending; all have the same probability."""
         own = self.kept.get(job.user, ())
         return sorted(own if len(own) >= ENOUGH else self.kept.get(ALL, ())) or [1.0]
 
 
 def chance_to_last(ratios: Sequence[float], age: float, until: float) -> float:
-    """Return the chance that a job of this age lasts longer than `until`, in parts of its estimate.
+    """Return the probability that a job of this age runs longer than `until`.
 
-    A job older than all that is known may end at any moment, but not yet. O(log ratios).
+    Ages are fractions of the estimate. A job older than all ratios may end at any moment after now.
+    O(log ratios).
     """
     older = len(ratios) - bisect_right(ratios, age)
     if not older:

@@ -18,10 +18,10 @@ from sia.policies.deadlines.outcomes import Outcomes, chance_to_last
 from sia.program import ProgramBuilder, SolveLimit
 
 SLOTS = (0, 1, 2, 4, 8, 16, 32, 64)
-"""When starts are considered, in cycles from now."""
+"""The times at which a program may start jobs, in cycles from now."""
 
 MOST_JOBS = 60
-"""Pending jobs of one program, those with the first deadlines first, then by arrival."""
+"""Largest number of pending jobs in one program: by deadline, then by arrival."""
 
 LIMIT = SolveLimit(seconds=5.0, nodes=200, iterations=20_000, gap=1e-4)
 """Limits of one program."""
@@ -30,7 +30,8 @@ STOP = 0.5
 """Cost of stopping a best-effort job. Ending one is worth at most 1."""
 
 LATE_VALUE = 0.5
-"""What the start of a job is worth that will hardly be in time: less than best effort."""
+"""The smallest value of a start of a job that will probably miss its deadline: less than that of
+best effort."""
 
 
 class SigmaParams(Struct, frozen=True):
@@ -51,11 +52,12 @@ class _Memory(Struct):
 
 
 class ThreeSigma(Policy):
-    """Chooses starts by what they are worth on average, and may stop best-effort jobs for them.
+    """Chooses starts by their expected value, and may stop best-effort jobs for them.
 
-    A run time is the estimate times a ratio that earlier jobs of the user had, or those of all
-    users. A start is worth the reward of the deadline by its chance to be met; capacity holds on
-    average. Jobs with a deadline are never stopped. A cycle is O(jobs · slots) and a program.
+    A run time is the estimate times a ratio of earlier jobs of the user, or of all users. The value
+    of a start is the reward of the deadline times the probability to meet it. The expected use of
+    GPUs must not exceed the capacity. Jobs with a deadline are never stopped. A cycle costs O(jobs
+    · slots) and one program.
     """
 
     Params = SigmaParams
@@ -76,7 +78,7 @@ class ThreeSigma(Policy):
         super().attach(state)
 
     def memory(self) -> Any:
-        """Return what was learned, and what is being solved."""
+        """Return the learned ratios, and the open question to the solver."""
         asked = "" if self._asked is None else self._asked.first
         values = None if self._values is None else [*self._values]
         return {
@@ -86,7 +88,7 @@ class ThreeSigma(Policy):
         }  # fmt: skip
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
-        """Go on as the policy that remembered this."""
+        """Restore the ratios and the open question."""
         self.attach(state)
         kept = convert(memory, _Memory)
         self._due = inf if kept.due is None else kept.due
@@ -96,17 +98,17 @@ class ThreeSigma(Policy):
         self._left = [*state.groups_of(kept.left)]
 
     def finished(self, job: JobStateView) -> None:
-        """Learn how long a job took."""
+        """Record the run time of a job."""
         if 0 < job.run_time < UNKNOWN_RUN_TIME:
             self._outcomes.add(job.job, job.run_time, max(0.0, job.work(self.state.now)))
 
     def solved(self, answer: ProgramSolved) -> None:
-        """Take the solution, or nothing where there is none."""
+        """Keep the solution, or note that there is none."""
         if self._asked is not None:
             self._values = answer.values
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """Decide at cycles; carry out what a solver says as it comes."""
+        """Decide at cycles; carry out a solver's answer when it arrives."""
         cycle = self.params.cycle
         if changes.pools:
             begun = floor(now / cycle) * cycle == now
@@ -131,7 +133,7 @@ class ThreeSigma(Policy):
             yield from self._decide(self._left.pop(0), now)
 
     def _decide(self, group: GroupStateView, now: float) -> Proposals:
-        """Start all pending jobs of a group if they fit; else ask which."""
+        """Start all pending jobs of a group if they fit; else ask the solver which to start."""
         jobs = [job for job in self.state.jobs.values() if job.pool.group is group]
         pending = [job for job in jobs if job.stream is None and not is_barred(job)]
         pending.sort(key=self.rank)
@@ -194,13 +196,13 @@ class ThreeSigma(Policy):
     def _chances(
         self, job: JobStateView, ratios: Sequence[float], slots: Sequence[int], now: float
     ) -> list[float]:
-        """Return the chance that a job which runs from now on still runs after so many cycles."""
+        """Return the probability that a job still runs after each number of cycles from now."""
         estimate, done = _known(job), job.work(now)
         age, each = done / estimate, self.params.cycle / estimate
         return [chance_to_last(ratios, age, age + slot * each) if slot else 1.0 for slot in slots]
 
     def _worth(self, job: JobStateView, ratios: Sequence[float], now: float, after: float) -> float:
-        """Return what a start after so many seconds is worth on average."""
+        """Return the expected value of a start `after` seconds from now."""
         estimate, done = _known(job), job.done
         sooner: float = 1.0 - after / (SLOTS[-1] * self.params.cycle * 2)
         if job.job.deadline is None:
@@ -211,7 +213,7 @@ class ThreeSigma(Policy):
         return met * FULL_REWARD + LATE_VALUE * sooner
 
     def _carry_out(self, group: GroupStateView, values: Sequence[float]) -> Proposals:
-        """Stop and start jobs as the solution says; without one, start those that fit, by rank."""
+        """Stop and start jobs by the solution; without one, start the jobs that fit, by rank."""
         jobs, first = self.state.jobs, len(self._pending) * len(SLOTS)
         if values:
             stops = [i for n, i in enumerate(self._stops) if values[first + n] > 0.5]
@@ -239,7 +241,7 @@ class ThreeSigma(Policy):
 
 
 def _known(job: JobStateView) -> float:
-    """Return the estimate, or a day where nothing is known."""
+    """Return the estimate in seconds, or a day if it is unknown."""
     return job.run_time if 0 < job.run_time < UNKNOWN_RUN_TIME else 86400.0
 
 

@@ -17,7 +17,7 @@ class YarnParams(Struct, frozen=True):
     """Options of the capacity scheduler."""
 
     slo: Annotated[float, Meta(ge=0, le=100)] = 70.0
-    """Percentage of a group's GPUs that is for jobs with a deadline; the rest is for the others."""
+    """Percentage of a group's GPUs for jobs with a deadline; the others are for best effort."""
 
 
 class CapacityScheduler(Policy):
@@ -33,7 +33,7 @@ class CapacityScheduler(Policy):
     heeds = frozenset({"deadline"})
 
     def attach(self, state: ClusterStateView) -> None:
-        """Index the pending jobs, and count what the running ones use."""
+        """Index the pending jobs, and count the GPUs of the running ones."""
         self._queues: dict[tuple[GroupStateView, bool], SortedDict[int, JobStateView]] = {
             (group, slo): SortedDict() for group in state.groups for slo in (True, False)
         }
@@ -57,7 +57,7 @@ class CapacityScheduler(Policy):
             self._used[self._side(job)] += job.width
 
     def finished(self, job: JobStateView) -> None:
-        """Give back the GPUs of a job."""
+        """Subtract the GPUs of an ended job."""
         self._used[self._side(job)] -= job.width
 
     def quota(self, group: GroupStateView, *, slo: bool) -> int:
@@ -79,7 +79,7 @@ class CapacityScheduler(Policy):
                         break
 
     def _heads(self, side: tuple[GroupStateView, bool], quota: int) -> deque[JobStateView]:
-        """Return the jobs of a queue that could ever start, as far as idle GPUs reach."""
+        """Return a queue without leading jobs that are wider than its quota."""
         found: deque[JobStateView] = deque()
         for job in self._queues[side].values():
             if job.width <= quota:

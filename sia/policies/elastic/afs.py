@@ -21,11 +21,11 @@ class Afs(Elastic):
     reason = "more GPUs shorten it most"
 
     def rank(self, job: JobStateView) -> Any:
-        """By priority, then by what remains on the least width: so the first GPUs are dealt."""
+        """Return priority and remaining time on the least width, as for the first GPUs."""
         return -job.job.priority, _alone(job, self.state.now), job.sequence
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
-        """Give each GPU, or the first ones of a job, to the job of top priority."""
+        """Give each GPU, or the first GPUs of a job, to the job with the highest priority."""
         claims = [_Claim(job, now) for job in self.line(pool)]
         open_claims = claims
         while open_claims := [claim for claim in open_claims if 0 < claim.step <= gpus]:
@@ -60,7 +60,7 @@ class _Claim:
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Set what the next step gains: of the speed now, and of the speed then."""
+        """Compute the gain of the next step, relative to the speed before and after it."""
         faster = self.job.job.speed(self.gpus + self.step)
         gain = faster - self.speed
         self.shorter = gain / self.speed if self.speed else inf

@@ -1,7 +1,7 @@
 """Fair share within each pool: every job has as many GPUs as the others, if it can use them.
 
-A replay plays it as a fluid (`replay.run.fluid`), in which jobs use parts of GPUs. Live, this class
-deals whole ones.
+A replay simulates it as a fluid (`replay.run.fluid`), in which jobs use fractions of GPUs. In a
+daemon this class gives whole GPUs.
 """
 
 from __future__ import annotations

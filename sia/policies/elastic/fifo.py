@@ -1,4 +1,4 @@
-"""Elastic FIFO: the first job gets all the GPUs that it can use, the next one what is left."""
+"""Elastic FIFO: the first job gets all GPUs that it can use, the next job the remaining ones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from sia.policies.shared.elastic import Elastic, deal_in_order
 
 
 class ElasticFifo(Elastic):
-    """Deals in order of arrival within each pool. Nobody passes a job that does not fit."""
+    """Gives GPUs in order of arrival within each pool. No job passes one that does not fit."""
 
     reason = "first of its pool"
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
-        """Deal in order of priority and arrival. O(jobs)."""
+        """Give GPUs in order of priority and arrival. O(jobs)."""
         return deal_in_order(self.line(pool), gpus, passing=False)

@@ -8,7 +8,7 @@ from sia.policies.shared.elastic import remaining, size_of
 
 
 class ElasticSrsf(ElasticSrtf):
-    """Deals within each pool by the remaining GPU-seconds at a job's least width."""
+    """Gives GPUs within each pool by the remaining GPU-seconds at a job's least width."""
 
     reason = "shortest remaining service of its pool"
 

@@ -9,7 +9,9 @@ from sia.policies.shared.elastic import Elastic, deal_in_order, remaining
 
 
 class ElasticSrtf(Elastic):
-    """Deals within each pool by the remaining time at a job's own width; jobs that do not fit wait.
+    """Gives GPUs within each pool by the remaining time at a job's own width.
+
+    A job that does not fit waits, and later ones may pass it.
 
     Ties go to the earlier job.
     """
@@ -17,11 +19,11 @@ class ElasticSrtf(Elastic):
     reason = "shortest remaining time of its pool"
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
-        """Deal in order of what remains. O(jobs · log jobs)."""
+        """Give GPUs in order of remaining time. O(jobs · log jobs)."""
         return deal_in_order(sorted(self.line(pool), key=self.rank), gpus, passing=True)
 
     def rank(self, job: JobStateView) -> Any:
-        """By priority, then by what remains."""
+        """Return priority, then remaining time."""
         return -job.job.priority, self.left_to_do(job, self.state.now), job.sequence
 
     def left_to_do(self, job: JobStateView, now: float) -> float:

@@ -1,8 +1,8 @@
 """Themis with leases: GPUs go to the job that is furthest behind its fair finish (PCS, §5.1).
 
-A job's number is its completion time if it had the GPUs that it asks for from now on, divided by
-the time that it would take on its share of the pool: the quota divided by the mean number of jobs
-that it has seen there. Jobs report at each change and at the end of each lease.
+A job's number is its completion time with the requested GPUs from now on, divided by its completion
+time on its share of the pool. The share is the quota divided by the mean number of jobs in the pool
+since the job's submission, over all changes and ends of leases.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.policies.shared.elastic import Elastic, least_width, most_width, remaining, speed_on
 
 LEAST_LEASE = 0.001
-"""Shorter leases than a millisecond would be all that a scheduler does."""
+"""Shortest lease in seconds. With shorter ones a scheduler would only renew leases."""
 
 DIGITS = 9
-"""Decimals of the numbers that are compared. Jobs that have all that they ask for have 1, but for
-rounding; the earlier one comes first."""
+"""Number of decimals to which the jobs' numbers are rounded. Jobs with all requested GPUs have the
+number 1 except for rounding; the earlier one then comes first."""
 
 
 class LeaseParams(Struct, frozen=True):
@@ -34,14 +34,14 @@ class LeaseParams(Struct, frozen=True):
 
 
 class _Seen(Struct):
-    """The numbers of jobs at all changes of a pool so far: their sum, and how many they are."""
+    """The sum of the numbers of jobs at all changes of a pool so far, and the number of changes."""
 
     jobs: int = 0
     changes: int = 0
     since: float = 0.0
     """When the present leases began."""
     due: float | None = None
-    """When they end, if another division can then change something."""
+    """When they end, in seconds; None if a new division could not change anything then."""
 
 
 class _Memory(Struct):
@@ -50,7 +50,7 @@ class _Memory(Struct):
 
 
 class _Bid:
-    """What a job can use, which never changes."""
+    """The widths and speeds of a job, which do not change."""
 
     __slots__ = "_slowest", "fastest", "job", "least", "most"
 
@@ -60,14 +60,14 @@ class _Bid:
         self._slowest, self.fastest = job.job.speed(self.least), job.job.speed(self.most)
 
     def speed_on(self, gpus: float) -> float:
-        """Return the speed on a part of the GPUs, as `sia.policies.shared.elastic.speed_on`."""
+        """Return the speed on a fractional number of GPUs, as `shared.elastic.speed_on`."""
         if gpus <= self.least:
             return self._slowest * (gpus / self.least)
         return self.fastest if gpus >= self.most else speed_on(self.job.job, gpus)
 
 
 class ThemisLease(Elastic):
-    """A pass costs O(jobs · log jobs + jobs that run · jobs wider than what is left) a pool."""
+    """A pass costs O(jobs · log jobs + running jobs · jobs wider than the free GPUs) for a pool."""
 
     Params = LeaseParams
     reason = "furthest behind its fair finish"
@@ -80,11 +80,11 @@ class ThemisLease(Elastic):
         super().attach(state)
 
     def memory(self) -> Any:
-        """Return what jobs have seen, and when leases end."""
+        """Return the counts of jobs, and when leases end."""
         return to_builtins(_Memory(self._seen, self._before))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
-        """Take both again."""
+        """Restore the counts and the ends of leases."""
         kept = convert(memory, _Memory)
         if kept.pools.keys() != state.pools.keys() or not kept.before.keys() <= state.jobs.keys():
             raise ValueError("the memory of themis-lease is of other pools or jobs")
@@ -92,7 +92,7 @@ class ThemisLease(Elastic):
         self._seen, self._before = kept.pools, kept.before
 
     def submitted(self, job: JobStateView) -> None:
-        """Count the jobs that are there, and those that a new job finds with itself."""
+        """Count the jobs of the pool; the counts of a new job begin with its own submission."""
         new = job.job.id not in self._before
         if new:
             self._count(job.pool, self.state.now)
@@ -103,7 +103,7 @@ class ThemisLease(Elastic):
             self._before[job.job.id] = (seen.jobs - here, seen.changes - 1)
 
     def leave(self, job: JobStateView) -> None:
-        """Count the jobs that are there, the leaving one included."""
+        """Count the jobs of the pool, including the leaving one."""
         gone = job.job.id not in self.state.jobs  # or its priority or estimate changes
         if gone:
             self._count(job.pool, self.state.now)
@@ -113,14 +113,14 @@ class ThemisLease(Elastic):
             self._before.pop(job.job.id, None)
 
     def progressed(self, job: JobStateView) -> None:
-        """Forget what a job could use: a report may say otherwise."""
+        """Drop the cached widths and speeds of a job, because a report may change them."""
         self._bids.pop(job.sequence, None)
 
     def _count(self, pool: PoolStateView, now: float) -> None:
         """Count the ends of leases until now, at which nothing changed, and this change."""
         seen, jobs = self._seen[pool.name], len(self._lines[pool.name])
         if not jobs:
-            seen.since = max(seen.since, now)  # nobody has seen the time without jobs
+            seen.since = max(seen.since, now)  # the time without jobs counts for no job
             return
         leases = int(max(0.0, now - seen.since) / self.params.lease)
         leases -= bool(leases) and seen.since + leases * self.params.lease >= now
@@ -159,8 +159,8 @@ class ThemisLease(Elastic):
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
         """Give GPUs to the job with the highest number, again and again.
 
-        The number of a job that can have its most width stays, and is in a heap. That of a job that
-        can only have what is left is worked out at each turn.
+        The number of a job that can get its largest width does not change, and is in a heap. The
+        number of a job that can only get the remaining GPUs is computed in each turn.
         """
         bids = sorted(map(self._bid, self.line(pool)), key=attrgetter("most"))
         heap = [(self._rank(bid, bid.most, now), bid) for bid in bids if bid.most <= gpus]
@@ -192,7 +192,7 @@ class ThemisLease(Elastic):
         return bid
 
     def _rank(self, bid: _Bid, gpus: int, now: float) -> tuple[int, float, int]:
-        """Order jobs by priority, by completion time on so many GPUs over the fair one, by age."""
+        """Return priority, then the job's number with `gpus` GPUs, then its age."""
         job = bid.job
         share = min(job.pool.quota / self._contention(job), bid.most)
         fair = job.run_time / bid.speed_on(share)

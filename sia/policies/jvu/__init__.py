@@ -1,1 +1,1 @@
-"""JVuSched: deadlines and best effort in one plan, which kills where that pays (JamaisVu)."""
+"""JVuSched: one plan for deadlines and best effort; it kills jobs if that gains (JamaisVu)."""

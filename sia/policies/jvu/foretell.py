@@ -1,4 +1,4 @@
-"""How a plan of `jvu` runs one job, and what outweighs an earlier start."""
+"""The planned run of one job under `jvu`, and the jobs that prevent an earlier start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sia.policies.jvu.greedy import Greedy
 from sia.policies.jvu.outlook import JvuOutlook
 
 MOST_BEFORE = 20
-"""Jobs that are named."""
+"""Largest number of jobs that an answer names."""
 
 
 def foretell(
@@ -20,12 +20,13 @@ def foretell(
 ) -> PlannedRun:
     """Return how a plan runs a pending job.
 
-    `outlook` has the choices of this job alone, after those of jobs that go before it and that the
-    plan does not know yet either.
+    `outlook` has the choices of this job, after the choices of jobs that come before it and that
+    the plan does not contain yet either.
 
-    A job that `starts` do not have is fitted in between them: one with a deadline between those of
-    the others that have one, as best effort makes room in the next plan. O(starts + slots ·
-    running jobs). Where nodes differ, the others are put where they are likely to run.
+    If `starts` does not contain the job, it is added to a copy of the plan. A job with a deadline
+    is added to the jobs with deadlines only, because best effort makes room for it in the next
+    plan. If nodes differ, the other jobs are assumed on the nodes where they will probably run.
+    O(starts + slots · running jobs).
     """
     job_id = job.job.id
     planned = next((each for each in starts if each.job_id == job_id), None)

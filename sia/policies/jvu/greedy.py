@@ -1,4 +1,4 @@
-"""Plan jobs one after the other, each as well as possible (§4.1.4). Pure, and no solver."""
+"""Plan jobs one after the other, each by its best choice, without a solver (§4.1.4). Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Taken(NamedTuple):
 
 
 class JvuPlan(NamedTuple):
-    """What a plan chooses: by pending job, and the running jobs to kill."""
+    """The choice for each pending job, and the running jobs to kill."""
 
     taken: dict[str, Taken]
     kills: list[str]
@@ -31,7 +31,7 @@ class _Victim(NamedTuple):
     units: dict[int, int]
     """By partition."""
     first: int
-    """Slots in which a kill frees them."""
+    """First slot in which a kill frees them."""
     last: int
 
 
@@ -39,7 +39,7 @@ class Profile:
     """Free units of each partition in each slot."""
 
     def __init__(self, outlook: JvuOutlook, slots: int) -> None:
-        """Start with what running jobs leave free. O(partitions · slots + running jobs)."""
+        """Start with the units that running jobs leave. O(partitions · slots + running jobs)."""
         self.partitions = partitions = outlook.partitions
         self._outlook, self._slots = outlook, slots
         self._free = [[part.units] * slots for part in partitions.parts]
@@ -71,7 +71,7 @@ class Profile:
         return begin, min(self._slots, max(end, begin + 1))
 
     def use(self, job: JobStateView, gpus: int, begin: float, end: float) -> None:
-        """Use GPUs of a job's group, where all are alike, in a span of seconds."""
+        """Use GPUs of a job's group, in which all GPUs are alike, in a span of seconds."""
         unit = self._outlook.unit_of(job)
         for at, part in enumerate(self.partitions.parts):
             if unit in part.nodes:
@@ -79,7 +79,7 @@ class Profile:
                 self._add(at, after(begin), after(end), -gpus)
 
     def use_any(self, choices: Iterable[StartChoice]) -> None:
-        """Use the units of the first of these choices that fits, if one does."""
+        """Use the units of the first of these choices that fits, if any."""
         for choice in choices:
             units = self.fit(choice) if choice.slot < self._slots else None
             if units is not None:
@@ -134,7 +134,7 @@ class Profile:
 
 
 class Greedy:
-    """Makes plans of one outlook."""
+    """Makes plans for one outlook."""
 
     def __init__(self, outlook: JvuOutlook, slots: int) -> None:
         """Start with an empty plan."""
@@ -145,7 +145,7 @@ class Greedy:
         """By killed job, the pending one that it is killed for, if the greedy mode chose that."""
 
     def plan(self) -> JvuPlan:
-        """Take jobs in their order: those with a deadline first, then the others (§4.1.4)."""
+        """Plan jobs in their order: those with a deadline first, then the others (§4.1.4)."""
         for job_id in self._order():
             best = self._best(self._outlook.choices[job_id], kills=True)
             if best is not None:
@@ -154,7 +154,7 @@ class Greedy:
 
     @property
     def is_best(self) -> bool:
-        """Whether no plan is worth more: each job has the best of its choices, without kills."""
+        """Whether the plan is optimal: each job has its best choice, without kills."""
         return not self.killed and all(
             job_id in self.taken
             and self.taken[job_id].choice.value >= max(choice.value for choice in choices)
@@ -162,9 +162,10 @@ class Greedy:
         )
 
     def what_starts_now(self, job_id: str, begin: float) -> tuple[tuple[str, ...], float, float]:
-        """Return which kills would let a job start now, their cost, and what it would gain.
+        """Return the kills that would let a job start now, their cost, and the gain of that.
 
-        `begin` is its start by the plan, in seconds; no kills if it needs none, or none suffices.
+        `begin` is the planned start in seconds. No kills if the job needs none, or if no kills are
+        enough.
         """
         choices = self._outlook.choices.get(job_id, [])
         first = [each for each in choices if each.slot == self._outlook.soonest_kill]
@@ -181,9 +182,9 @@ class Greedy:
         return names, found[2], max(0.0, best.value - max(planned, default=0.0))
 
     def improve(self, plan: JvuPlan) -> JvuPlan:
-        """Return a plan that starts no later, and that uses what another plan leaves free.
+        """Return the plan with additional and earlier starts on units that it leaves free.
 
-        No plan of a solver that stopped early wastes GPUs then. O(jobs · choices).
+        So the plan of a solver that stopped early does not waste GPUs. O(jobs · choices).
         """
         self._adopt(plan)
         order = sorted(self.taken, key=lambda each: self.taken[each].choice.slot)
@@ -206,7 +207,7 @@ class Greedy:
         return self._result()
 
     def _adopt(self, plan: JvuPlan) -> None:
-        """Take over what is still possible of a plan."""
+        """Adopt the parts of a plan that are still possible."""
         for name in plan.kills:
             if name in self.profile.victims:
                 self.profile.kill(name)
@@ -214,7 +215,7 @@ class Greedy:
         order = sorted(plan.taken, key=lambda each: plan.taken[each].choice.slot)
         for job_id in order:
             taken = plan.taken[job_id]
-            if not self.profile.has(taken):  # something has changed since the plan was made
+            if not self.profile.has(taken):  # the state has changed since the plan was made
                 units = self.profile.fit(taken.choice)
                 if units is None:
                     continue
@@ -223,7 +224,7 @@ class Greedy:
             self.taken[job_id] = taken
 
     def _order(self) -> Iterator[str]:
-        """Yield the jobs that wait beyond the planner's patience, then the others."""
+        """Yield the jobs that have waited longer than option `patience`, then the others."""
         choices = self._outlook.choices
         first = [job.job.id for job in self._outlook.overdue.values() if job.job.id in choices]
         yield from first
@@ -237,7 +238,7 @@ class Greedy:
         self.taken[taken.choice.job_id] = taken
 
     def _result(self) -> JvuPlan:
-        """Return the plan with the kills that its soonest starts need."""
+        """Return the plan with the kills that its earliest starts need."""
         profile, soonest = self.profile, self._outlook.soonest_kill
         later = [each for each in self.taken.values() if each.choice.slot > soonest]
         for taken in later:
@@ -254,7 +255,7 @@ class Greedy:
     def _best(
         self, choices: Sequence[StartChoice], *, kills: bool
     ) -> tuple[Taken, tuple[str, ...]] | None:
-        """Return the choice that is worth most, less its kills, the soonest of equal ones."""
+        """Return the choice with the highest value minus kills; of equal ones the earliest."""
         best: tuple[Taken, tuple[str, ...]] | None = None
         worth = 0.0
         tried: set[tuple[frozenset[str], int]] = set()
@@ -277,7 +278,7 @@ class Greedy:
         return best
 
     def _victims(self, choice: StartChoice) -> list[tuple[float, float, str]]:
-        """Return the jobs whose kill helps a choice: cost for each unit, cost, name; ascending."""
+        """Return (cost per unit, cost, name) of the jobs whose kill helps a choice, ascending."""
         inside = set(self.profile.partitions.of[choice.leaf.units])
         victims = []
         for victim in self.profile.victims.values():
@@ -289,10 +290,10 @@ class Greedy:
     def _by_kills(
         self, choice: StartChoice, most: float
     ) -> tuple[Taken, tuple[str, ...], float] | None:
-        """Return how to make room for a choice by kills that cost less than `most`.
+        """Return a choice with the kills that make room for it and cost less than `most`.
 
-        The cheapest by unit are taken until there is room; those that prove unnecessary are left
-        out again.
+        It kills the cheapest jobs per unit until the choice fits, and then leaves out the kills
+        that are not necessary. None if this costs too much.
         """
         profile = self.profile
         names: list[tuple[float, str]] = []

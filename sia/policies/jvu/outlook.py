@@ -1,4 +1,4 @@
-"""What a decision of `jvu` starts from, and the choices of each pending job as STRL."""
+"""The inputs of a decision of `jvu`, and the choices of each pending job as STRL."""
 
 from __future__ import annotations
 
@@ -29,43 +29,44 @@ from sia.policies.jvu.worth import JobWorth, opens, steps_of
 from sia.state.nodes import NodeTable
 
 MOST_COLUMNS = 1_000
-"""Columns of a program up to which it has every choice, exactly; see `JvuOutlook.is_large`."""
+"""Number of columns up to which a program has every choice exactly; see `JvuOutlook.is_large`."""
 
 MOST_CHOICES_KEPT = 350
-"""Choices of a large plan."""
+"""Largest number of choices in a large plan."""
 
 MOST_CHOICES = 480
-"""Choices of one job: below the limit of `strl.text`."""
+"""Largest number of choices of one job: below the limit of `strl.text`."""
 
 MOST_WISHES = 1_000
 """Maximum number of different node preferences whose places are cached; a site with hundreds of
 users has tens of them."""
 
 SOONER = 1e-6
-"""What starting a slot later costs: of equal plans the one that starts soonest is worth most.
+"""Cost of a start one slot later, so that of equal plans the earliest starts have the most value.
 
-Over all slots of all jobs of a plan it adds up to less than a slot costs one best-effort job.
+The sum over all slots and jobs of a plan is less than the value that one best-effort job loses in a
+slot.
 """
 
 OVERDUE = 0.01
-"""What a start is worth at least of an overdue job, so that it is planned at all; of a job of
-unknown run time, so that it does not wait for its deadline while GPUs are idle; and of an owner's
-job."""
+"""Smallest value of some starts: of an overdue job, so that it is planned at all; of a job with
+unknown run time, so that it does not wait for its deadline while GPUs are idle; and of a job within
+its pool's quota."""
 
 
 class Scope(Enum):
     """The pending jobs that a plan covers when pools share GPUs."""
 
     OWNERS = "owners"
-    """Those that fit in what is left of their pools' quotas; jobs outside quotas are killed."""
+    """Jobs that fit into the rest of their pools' quotas; they may kill jobs outside quotas."""
     POOL = "pool"
-    """The others of one pool; its jobs within the quota are killed."""
+    """The other jobs of one pool; they may kill jobs of the pool within its quota."""
     OTHERS = "others"
-    """All others; jobs outside quotas are killed."""
+    """All other jobs; they may kill jobs outside quotas."""
 
 
 class Draining(NamedTuple):
-    """GPUs of a killed job, which are not available yet."""
+    """GPUs of a killed job that are not available yet."""
 
     until: float
     units: dict[str, int]
@@ -80,10 +81,10 @@ class UnitsPlace(NamedTuple):
 
 
 class Names:
-    """Short names of nodes, or of groups where nodes are alike, and of jobs, for STRL."""
+    """Short names of jobs, and of nodes (or of groups if nodes are alike), for STRL."""
 
     def __init__(self, state: ClusterStateView) -> None:
-        """Name what there is."""
+        """Name the groups and nodes of the cluster."""
         self._state = state
         table = state.nodes
         self.groups = {group: f"g{i}" for i, group in enumerate(state.groups)}

@@ -1,4 +1,4 @@
-"""Plans of leases: what jobs ask for, lists, programs and the selection (Chronus, §3.3).
+"""Plans of leases: claims, list scheduling, programs and the selection (Chronus, §3.3).
 
 Imports: model, program.
 """

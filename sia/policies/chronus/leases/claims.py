@@ -1,6 +1,6 @@
-"""What a job with a deadline asks of the plan of leases (Chronus, §3.3.3, §3.3.4).
+"""Claims: the leases that a job with a deadline needs (Chronus, §3.3.3, §3.3.4).
 
-Leases are counted from 0, the first that has not been given yet. All of them are equally long.
+Leases are numbered from 0, the first that has not been given yet. All have the same length.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from sia.model import LATE, DeadlineStep, Job
 
 ROUNDING = 1e-4
-"""Seconds that are lost in the rounding of times. A job that has less than this to go is not given
-a lease for it, and is not stopped: it ends within the millisecond that steps allow."""
+"""Seconds. A job with less remaining work than this gets no further lease and is not stopped: the
+rest is rounding, and it ends within the millisecond by which an end may miss a step."""
 
 
 class Claim(NamedTuple):
@@ -21,11 +21,13 @@ class Claim(NamedTuple):
 
     job_id: str
     uses: tuple[int, ...]
-    """What it uses in each of its leases: GPUs, rounded up, then pieces (`NodeSizes.uses`)."""
+    """The GPUs (rounded up), then the places of each size, that it uses in each of its leases; see
+    `NodeSizes.uses`."""
     leases: int
-    """How many leases it needs, at least 1 (RL)."""
+    """The number of leases that it needs, at least 1 (RL)."""
     steps: tuple[tuple[int, float], ...]
-    """By step of its deadline: whole leases before it (DL), and the reward. DL ascends."""
+    """For each step of its deadline, the number of whole leases before the step (DL, ascending),
+    and the reward."""
     renews: bool = False
     """Whether it holds the lease that ends where lease 0 begins."""
 
@@ -41,16 +43,19 @@ class Claim(NamedTuple):
 
     @property
     def best(self) -> float:
-        """The most that it could earn on GPUs of its own, or minus infinity."""
+        """The highest reward that it could earn alone in the cluster, or minus infinity."""
         return max((reward for within, reward in self.steps if within >= self.leases), default=-inf)
 
     def met(self, leases: Sequence[int]) -> int:
-        """Return the number of the first step that these leases meet, which are enough for it."""
+        """Return the number of the first step that the job meets with these leases.
+
+        The leases must be enough for the job.
+        """
         ends = leases[-1] + 1
         return next(number for number, (within, _) in enumerate(self.steps) if ends <= within)
 
     def earned(self, leases: Sequence[int]) -> float:
-        """Return the reward of the first step that these leases meet."""
+        """Return the reward of the first step that the job meets with these leases."""
         return self.steps[self.met(leases)][1]
 
 
@@ -59,7 +64,7 @@ LeasePlan = dict[str, tuple[int, ...]]
 
 
 def lease_cost(job: Job, resume_cost: float) -> float:
-    """Return the seconds that going on costs a job; infinite if it cannot go on after a stop."""
+    """Return the cost of a resume in seconds; infinite if the job cannot continue after a stop."""
     if job.preemptible is None:
         return resume_cost
     seconds = job.stop_seconds
@@ -67,14 +72,17 @@ def lease_cost(job: Job, resume_cost: float) -> float:
 
 
 def leases_needed(remaining: float, lease: float, cost: float) -> int:
-    """Return how many leases a job needs, wherever they lie (RL). `cost` is less than `lease`."""
+    """Return the number of leases that a job needs (RL), even if none are consecutive.
+
+    All arguments are in seconds; `cost` must be less than `lease`.
+    """
     return max(1, ceil((remaining - ROUNDING) / (lease - cost)))
 
 
 def leases_before(
     steps: Sequence[DeadlineStep], begin: float, lease: float
 ) -> tuple[tuple[int, float], ...]:
-    """Return the whole leases from `begin` to each step (DL), with the step's reward."""
+    """Return the number of whole leases from `begin` to each step (DL), with its reward."""
     return tuple((max(0, floor((at - begin + LATE) / lease)), reward) for at, reward in steps)
 
 

@@ -1,7 +1,7 @@
-"""Plans of leases without a solver, and what no plan can exceed.
+"""Plans of leases by list scheduling, without a solver, and upper bounds on all plans.
 
-A list takes one job after the other and gives it the first leases that are free. It often reaches
-what could be reached at most, and then no solver is needed.
+A list gives the first free leases to one job after the other. Its plan often reaches the bound, and
+then no solver is needed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ from typing import Any
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
 
 Room = tuple[int, ...]
-"""What the jobs of one lease may use together (`NodeSizes.room`)."""
+"""The GPUs, then the places of each size, that the jobs of one lease may use together; see
+`NodeSizes.room`."""
 
 Order = Callable[[tuple[int, Claim]], Any]
 
 
 class _Free:
-    """What is free, in spans of leases that have the same left. Plans are made of few spans."""
+    """Free GPUs and places, stored as spans of leases with equal values; plans have few spans."""
 
     def __init__(self, room: Room) -> None:
         self._begins = [0]  # the first lease of each span, which ends with the next one
-        self._left = [room]  # of each span; all leases after the last begin are one
+        self._left = [room]  # free in each span; the last span has no end
 
     def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
-        """Take the first free leases before `within` for a job; None, and nothing, if too few."""
+        """Take the first free leases before `within` for a job, and return them.
+
+        If there are too few, return None and take none.
+        """
         uses, wanted, found = claim.uses, claim.leases, list[range]()
         need, single, begins = uses[0], len(uses) == 1, self._begins
         for n, left in enumerate(self._left):
@@ -46,7 +50,7 @@ class _Free:
         return None
 
     def use(self, claim: Claim, leases: Sequence[int]) -> None:
-        """Use these leases, which ascend."""
+        """Use these leases, which must ascend."""
         self._use(claim.uses, spans(leases))
 
     def _use(self, uses: Room, found: Iterable[range]) -> None:
@@ -56,7 +60,7 @@ class _Free:
                 self._left[n] = tuple(map(sub, self._left[n], uses))
 
     def _split(self, at: int) -> int:
-        """Return the number of the span that begins at a lease, which is made if there is none."""
+        """Return the index of the span that begins at a lease; split a span if necessary."""
         n = bisect_left(self._begins, at)
         if n == len(self._begins) or self._begins[n] != at:
             self._begins.insert(n, at)
@@ -65,7 +69,7 @@ class _Free:
 
     @property
     def is_overfull(self) -> bool:
-        """Whether more is used in some lease than there is."""
+        """Whether some lease is used by more than fits."""
         return any(min(left) < 0 for left in self._left)
 
 
@@ -84,7 +88,7 @@ def spans(leases: Sequence[int]) -> Iterator[range]:
 
 
 def moved(leases: Sequence[int], by: int) -> tuple[int, ...]:
-    """Return leases that are counted from another one. O(leases), at the speed of ranges."""
+    """Return the leases with `by` added to each number. O(leases), but fast, as ranges."""
     found = (range(span.start + by, span.stop + by) for span in spans(leases))
     return tuple(chain.from_iterable(found))
 
@@ -131,12 +135,12 @@ ORDERS: tuple[Order, ...] = (_by_deadline, _by_slack, _by_length, _by_width)
 
 
 def _within(claim: Claim) -> int:
-    """Return the leases before the best step that the job could meet on its own."""
+    """Return the number of leases before the best step that the job could meet alone."""
     return next((within for within, _ in claim.steps if within >= claim.leases), claim.last)
 
 
 def listed(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
-    """Return the best plan of all lists that gives every job what it needs, or None.
+    """Return the best of the lists' plans that give every job enough leases, or None.
 
     The best has the highest reward, then the least delay. O(jobs · leases) for each list.
     """
@@ -145,9 +149,9 @@ def listed(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
 
 
 def fitted(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
-    """Return a plan that lets every job meet its last step, or None where no list finds one.
+    """Return a plan in which every job meets its last step, or None if no list finds one.
 
-    Where steps are soft, the last ones leave more room than the best ones do.
+    With soft deadlines the last steps are easier to meet than the best ones.
     """
     plan = listed(claims, room)
     for order in (_by_last, _by_last_slack):
@@ -197,11 +201,12 @@ def joined_later(
 
 
 def is_impossible(claims: Sequence[Claim], room: Room) -> bool:
-    """Return whether no plan can let all jobs meet their last steps, even in parts of GPUs.
+    """Return whether no plan lets all jobs meet their last steps, even with fractions of GPUs.
 
-    In the first d leases a job must use as many as it cannot make up for later. This grows evenly
-    between the leases at which a job must begin or end, so that only these are looked at.
-    O(jobs · log jobs), however far the deadlines are.
+    It is impossible if, for some d, the jobs need more in the first d leases than these have: a job
+    needs the leases that do not fit between lease d and its last step. This need is linear in d
+    between the leases at which a job must begin or end, so only those leases are checked.
+    O(jobs · log jobs), whatever the deadlines.
     """
     if any(claim.leases > claim.last for claim in claims):
         return True
@@ -224,7 +229,7 @@ def is_impossible(claims: Sequence[Claim], room: Room) -> bool:
 
 
 def quality(claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, int, int]:
-    """Return minus the reward, the delay, and minus the renewed GPUs of a plan: less is better."""
+    """Return (−reward, delay, −renewed GPUs) of a plan; the smallest tuple is best."""
     reward = sum(claim.earned(plan[claim.job_id]) for claim in claims)
     renewed = sum(c.gpus for c in claims if c.renews and plan[c.job_id][0] == 0)
     return -reward, delay(claims, plan), -renewed
@@ -236,18 +241,18 @@ def delay(claims: Iterable[Claim], plan: LeasePlan) -> int:
 
 
 def least(claims: Sequence[Claim], room: Room) -> tuple[float, int, int]:
-    """Return a bound below the `quality` of every plan. O(jobs · leases + GPUs · jobs)."""
+    """Return a lower bound on the `quality` of all plans. O(jobs · leases + GPUs · jobs)."""
     reward = sum(claim.best for claim in claims)
     renewed = sum(claim.gpus for claim in claims if claim.renews)
     return -reward, _least_delay(claims, _fillable(claims, room[0])), -renewed
 
 
 def _least_delay(claims: Sequence[Claim], most: int) -> int:
-    """Return the delay if jobs could use parts of GPUs, at most so many in a lease.
+    """Return the delay if jobs could use fractions of GPUs, at most `most` GPUs in a lease.
 
     In the first d leases jobs can use min(d · `most`, Σ GPUs · min(leases, d)), and one plan
-    reaches this for all d at once. The second is less from some d on, as it grows ever slower.
-    O(jobs · log leases).
+    reaches this for all d at once. From some d on the second term is the smaller one, because it
+    grows ever slower. O(jobs · log leases).
     """
     sizes = [(claim.gpus, claim.leases) for claim in claims]
     whole = sum(gpus * leases for gpus, leases in sizes)
@@ -262,7 +267,7 @@ def _least_delay(claims: Sequence[Claim], most: int) -> int:
 
 
 def _fillable(claims: Sequence[Claim], gpus: int) -> int:
-    """Return the most GPUs that jobs can fill together in a lease: a sum of their widths."""
+    """Return the largest sum of the jobs' widths that is at most `gpus`."""
     sums = 1
     for width, count in _counts(claims).items():
         for _ in repeat(None, min(count, gpus // width)):
@@ -279,10 +284,10 @@ def _counts(claims: Iterable[Claim]) -> dict[int, int]:
 
 
 def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
-    """Return an equal plan in which jobs that arrived earlier have the earlier leases.
+    """Return a plan of equal quality in which jobs that arrived earlier have earlier leases.
 
-    Two jobs of one size exchange leases where both still meet the same steps and as many GPUs are
-    renewed. O(pairs of jobs of one size · leases).
+    Two jobs of one size exchange leases if both still meet the same steps and equally many GPUs
+    are renewed. O(pairs of jobs of one size · leases).
     """
     plan, masks = dict(plan), {c.job_id: _mask(plan[c.job_id]) for c in claims}
     by_size: dict[tuple[int, ...], list[Claim]] = {}
@@ -298,7 +303,7 @@ def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
 
 
 def _mask(leases: Sequence[int]) -> int:
-    """Return a number whose bits are the leases, as large plans are compared for each pair."""
+    """Return an integer whose bits are the leases, for fast comparisons of pairs."""
     bits = 0
     for span in spans(leases):
         bits |= ((1 << len(span)) - 1) << span.start
@@ -306,16 +311,13 @@ def _mask(leases: Sequence[int]) -> int:
 
 
 def _is_sooner(mine: int, theirs: int) -> bool:
-    """Return whether the leases that only the first has are before those that only the other has.
-
-    The arguments are masks.
-    """
+    """Return whether the leases that only mask `mine` has precede those only in `theirs`."""
     only, other = mine & ~theirs, theirs & ~mine
     return not only or not other or only < other & -other
 
 
 def _exchange(plan: LeasePlan, one: Claim, other: Claim) -> None:
-    """Give the earlier job the sooner ones of the leases that only one of two jobs has."""
+    """Of the leases that only one of two jobs has, give the earlier ones to the earlier job."""
     mine, theirs = plan[one.job_id], plan[other.job_id]
     if mine[-1] >= other.last:
         return  # the other one would be late

@@ -1,7 +1,7 @@
 """The selector's program (Chronus, §3.3.4, Eqs. 1 to 6), made linear.
 
-x[k, i] says whether job i has lease k, s[p, i] whether it meets step p. The paper multiplies the
-two in Eq. 4; Σ x = RL and Σ over k < DL of x ≥ RL · s say the same.
+x[k, i] is 1 if job i has lease k, and s[p, i] is 1 if the job meets step p. Eq. 4 of the paper has
+a product of both; Σ x = RL together with Σ over k < DL of x ≥ RL · s is equivalent and linear.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sia.program import Program, ProgramBuilder
 
 
 class LeaseGoal(Enum):
-    """What a program looks for."""
+    """The objective of a program."""
 
     STEPS = "steps"
-    """The steps of the most reward, without leases: see `target_program`."""
+    """The steps with the highest reward, without leases: see `target_program`."""
 
     ANY = "any"
-    """Any plan in which all jobs meet their last steps: admission."""
+    """Any plan in which all jobs meet their last steps, for admission."""
     REWARD = "reward"
-    """The most reward (Eq. 1)."""
+    """The highest reward (Eq. 1)."""
     SOONEST = "soonest"
-    """The least delay, then the most GPUs renewed, of the plans with at least a given reward."""
+    """Among plans with at least a given reward, the least delay, then the most renewed GPUs."""
 
 
 class LeaseProgram(NamedTuple):
@@ -35,19 +35,19 @@ class LeaseProgram(NamedTuple):
 
     program: Program
     leases: tuple[tuple[int, int], ...]
-    """By job: the column of its lease 0, and how many leases it can have."""
+    """By job: the column of its lease 0, and the number of leases that it can have."""
     steps: tuple[tuple[tuple[int, int], ...], ...]
     """By job: the number and the column of each step that it can meet."""
 
     def plan_of(self, claims: Sequence[Claim], values: Sequence[float]) -> LeasePlan:
-        """Return the plan that a solution says."""
+        """Return the plan of a solution."""
         return {
             claim.job_id: tuple(k for k in range(count) if values[first + k] > 0.5)
             for claim, (first, count) in zip(claims, self.leases, strict=True)
         }
 
     def values_of(self, claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, ...]:
-        """Return a plan as a solution of the program; empty if one of its leases has no column."""
+        """Return the solution for a plan; empty if one of its leases has no column."""
         if any(
             plan[c.job_id][-1] >= count for c, (_, count) in zip(claims, self.leases, strict=True)
         ):
@@ -62,11 +62,11 @@ class LeaseProgram(NamedTuple):
 
 
 class TargetProgram(NamedTuple):
-    """A program that chooses which step each job shall meet, not its leases."""
+    """A program that chooses the step that each job will meet, but not its leases."""
 
     program: Program
     targets: tuple[tuple[int, int, int], ...]
-    """Claim, step and column of each choice; a job without one chosen shall meet its last step."""
+    """Claim, step and column of each choice; a job without a chosen step meets its last one."""
 
     def claims_of(self, claims: Sequence[Claim], values: Sequence[float]) -> list[Claim]:
         """Return the claims without the steps after those that a solution chooses."""
@@ -77,18 +77,18 @@ class TargetProgram(NamedTuple):
         return found
 
     def values_of(self, claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, ...]:
-        """Return the solution that a plan is."""
+        """Return the solution for a plan."""
         met = [claim.met(plan[claim.job_id]) for claim in claims]
         return tuple(float(met[n] == number) for n, number, _ in self.targets)
 
 
 def target_program(claims: Sequence[Claim], room: Room) -> TargetProgram:
-    """Return the program that chooses steps of the most reward, as if GPUs had parts.
+    """Return the program for the steps with the highest reward, if jobs used fractions of GPUs.
 
-    No plan has more reward than its solution. It has no columns for leases: jobs that shall meet
-    such steps can do so, in parts of GPUs, exactly if in the first d leases, for each d, they need
-    no more than there is (`lists.is_impossible`). Only leases d at which the best steps of all jobs
-    would need too much have a row. O(jobs · steps · leases).
+    No plan has a higher reward than its solution. The program has no columns for leases: with
+    fractions of GPUs jobs can meet their steps exactly if for each d they need no more in the first
+    d leases than these have (`lists.is_impossible`). Only those d have a row at which the best
+    steps of all jobs would need too much. O(jobs · steps · leases).
     """
     builder, targets = ProgramBuilder(), list[tuple[int, int, int]]()
     for n, claim in enumerate(claims):
@@ -121,12 +121,15 @@ def target_program(claims: Sequence[Claim], room: Room) -> TargetProgram:
 
 
 def _needed(leases: int, within: int, d: int) -> int:
-    """Return how many of the first d leases a job needs at least, to meet its step."""
+    """Return the number of leases that a job needs among the first d, to meet its step.
+
+    It needs `leases` in all, and `within` is the number of leases before the step.
+    """
     return min(leases, max(0, leases - within + d))
 
 
 class _Tie(NamedTuple):
-    """What a plan must be as good as, and the job that gets the soonest leases."""
+    """The quality that a plan must reach, and the job that gets the earliest leases."""
 
     number: int
     before: Mapping[str, Sequence[int]]
@@ -140,7 +143,7 @@ def tie_program(
     before: Mapping[str, Sequence[int]],
     quality: tuple[float, int, int],
 ) -> LeaseProgram:
-    """Return the program that gives a job the soonest leases in a plan of this `lists.quality`.
+    """Return the program that gives a job the earliest leases in a plan of this `lists.quality`.
 
     The jobs in `before` have these leases. O(jobs · leases).
     """
@@ -156,7 +159,7 @@ def lease_program(
 ) -> LeaseProgram:
     """Return the program for claims that could each be met alone.
 
-    `reward` is the least reward of a plan, for `LeaseGoal.SOONEST`. O(jobs · leases).
+    `reward` is the smallest allowed reward, for `LeaseGoal.SOONEST`. O(jobs · leases).
     """
     builder = ProgramBuilder()
     leases = _lease_columns(builder, claims, goal)
@@ -187,8 +190,8 @@ def _lease_columns(
 ) -> list[tuple[int, int]]:
     """Add x of each job for the leases before its last step (Eq. 2).
 
-    Leases later than all jobs need one after the other are left out: if a job has one of them, an
-    earlier one is empty.
+    Leases beyond the sum of all jobs' leases are left out: if a job has one of them, an earlier
+    lease is empty.
     """
     horizon = sum(claim.leases for claim in claims)
     scale = 1 + sum(claim.gpus for claim in claims if claim.renews)
@@ -256,5 +259,5 @@ def _break(
 
 
 def _just_below(reward: float) -> float:
-    """Return a bound that a reward meets although it is a sum of rounded numbers."""
+    """Return a bound slightly below `reward`, to allow for rounding of sums."""
     return reward if reward == floor(reward) else reward - 1e-6 * max(1.0, reward)

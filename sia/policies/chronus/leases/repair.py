@@ -1,7 +1,7 @@
-"""Room for one more job in a plan: other jobs move to later leases, or the plan is made again.
+"""Heuristics that make room in a plan for one more job, for admission.
 
-Both look only for some plan in which every job meets its last step, which is what admission asks.
-Where they find one, no solver is asked; where they find none, a solver may still.
+One moves other jobs to other leases, one builds a new plan. Both search for any plan in which every
+job meets its last step. If they find none, a solver may still find one.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from sia.policies.chronus.leases.claims import Claim, LeasePlan
 from sia.policies.chronus.leases.lists import Room, fitted
 
 MOST_LOOKS = 40_000
-"""Jobs that could move, and leases that are looked at for them: some 20 ms, less than a solver."""
+"""Largest number of jobs and leases that `made_room` examines: about 20 ms, less than a solver."""
 
 MOST_STEPS = 200_000
-"""Jobs that `by_laxity` looks at, lease by lease: some 100 ms, less than a solver takes then."""
+"""Largest number of jobs, counted in each lease, that `by_laxity` examines: about 100 ms, less than
+a solver takes for such a plan."""
 
 
 class _Table:
-    """A plan by lease: who has it, and what it leaves free."""
+    """A plan by lease: the jobs that have it, and the free GPUs and places."""
 
     def __init__(self, claims: Sequence[Claim], room: Room, plan: LeasePlan) -> None:
         self.room = room
@@ -44,7 +45,7 @@ class _Table:
             self.left[k][i] -= use
 
     def free(self, claim: Claim, k: int) -> None:
-        """Take a lease from a job."""
+        """Remove a lease from a job."""
         del self.who[k][claim.job_id]
         self.leases[claim.job_id].discard(k)
         for i, use in enumerate(claim.uses):
@@ -56,7 +57,7 @@ class _Table:
         return claim.uses[0] <= left[0] and (len(left) == 1 or _is_within(claim.uses, left))
 
     def other(self, claim: Claim, more: Claim) -> int | None:
-        """Return a lease that a job could have instead, and that `more` does not need.
+        """Return a lease that a job could have instead and that `more` does not use.
 
         Leases after the last step of `more` come first.
         """
@@ -72,12 +73,15 @@ class _Table:
         return None
 
     def clear(self, k: int, more: Claim) -> bool:
-        """Move jobs out of a lease until `more` fits. Some may have moved although it does not."""
+        """Move jobs out of a lease until `more` fits; return whether it fits.
+
+        Even if it does not fit, some jobs may have moved.
+        """
         stuck = set[str]()
         while not self.fits(more, k):
             short = max(
                 use - have for use, have in zip(more.uses, self.left[k], strict=True)
-            )  # GPUs, or places of a size: what is missing most
+            )  # the entry (GPUs, or places of a size) that is missing most
             found = [self.jobs[i] for i in self.who[k] if i not in stuck and i != more.job_id]
             if not found or self.looks > MOST_LOOKS:
                 return False
@@ -97,8 +101,8 @@ def rearranged(
 ) -> LeasePlan | None:
     """Return a plan with one more job, or None if none is found.
 
-    First all others keep the steps that they meet, so that nobody hears of a later one; then they
-    may have leases up to their last steps.
+    At first all others keep the steps that they meet now, so that no promise changes. If this
+    fails, they may get leases up to their last steps.
     """
     kept = [_as_met(claim, plan[claim.job_id]) for claim in claims]
     return (
@@ -120,7 +124,7 @@ def made_room(
 ) -> LeasePlan | None:
     """Return a plan with one more job, for which others move to other leases, or None.
 
-    The leases that need the least room come first. O(jobs · leases), and at most `MOST_LOOKS`.
+    Leases in which the least is missing come first. O(jobs · leases), at most `MOST_LOOKS`.
     """
     table = _Table(claims, room, plan)
     table.leases[more.job_id] = set()
@@ -141,10 +145,10 @@ def made_room(
 
 
 def by_laxity(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
-    """Return a plan that gives each lease to those who can least do without it, or None.
+    """Return a plan that gives each lease to the jobs with the least laxity, or None.
 
-    Laxity is how many leases a job could still do without. O(leases · jobs · log jobs), and None
-    after `MOST_STEPS`.
+    Laxity is the number of leases that a job can miss and still meet its step. O(leases · jobs ·
+    log jobs); None after `MOST_STEPS`.
     """
     plan: list[list[int]] = [[] for _ in claims]
     waiting = [(claim.last - claim.leases, -claim.gpus, n) for n, claim in enumerate(claims)]

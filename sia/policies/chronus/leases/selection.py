@@ -1,7 +1,7 @@
-"""The selection of leases: a list, then programs where the list is not known to be the best.
+"""The selection of leases: a list, then programs if the list is not known to be optimal.
 
-Whoever drives a selection solves the program of `question`, passes the answer to `take`, and goes
-on until there is no question. The plan at any moment is one that can be carried out.
+The caller solves the program of `question`, passes the answer to `take`, and repeats this until
+there is no question. The plan is feasible at any moment.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sia.policies.chronus.leases.programs import (
 from sia.policies.chronus.leases.repair import by_laxity
 
 MOST_LEASES = 4_000
-"""Leases among which jobs may choose, up to which a solver looks for the least delay. With more it
-takes longer than a cycle may, and the plan that is known is close. Then the most reward, too, is
-first looked for by steps alone."""
+"""Largest number of leases among which jobs may choose for which a solver minimises the delay. With
+more this takes longer than a cycle, and the known plan is close to the best. Then the highest
+reward is also searched first by steps alone (`target_program`)."""
 
 
 class Selection(Struct):
@@ -38,7 +38,7 @@ class Selection(Struct):
     room: Room
     plan: LeasePlan
     asked: int = 0
-    """How many of the goals are done with: steps, reward, soonest."""
+    """The number of goals that are done, in the order steps, reward, soonest."""
 
     @classmethod
     def of(
@@ -57,7 +57,7 @@ class Selection(Struct):
 
     @property
     def goal(self) -> LeaseGoal | None:
-        """What is to be solved next, or None if the plan is the best or all was asked."""
+        """The next goal, or None if the plan is optimal or all goals are done."""
         found, bound = quality(self.claims, self.plan), least(self.claims, self.room)
         if self.asked <= 1 and found[0] > bound[0] + 1e-9:
             return LeaseGoal.STEPS if self._is_large and not self.asked else LeaseGoal.REWARD
@@ -67,7 +67,7 @@ class Selection(Struct):
 
     @property
     def question(self) -> tuple[LeaseProgram | TargetProgram, tuple[float, ...]] | None:
-        """Return the program to solve next with the solution to begin from, or None."""
+        """Return the next program with a solution to start from, or None."""
         goal = self.goal
         if goal is None:
             return None
@@ -79,7 +79,7 @@ class Selection(Struct):
         return program, program.values_of(self.claims, self.plan)
 
     def take(self, values: Sequence[float]) -> None:
-        """Take the solution of the latest question, or nothing where there is none."""
+        """Use the solution of the latest question; `values` is empty if there is none."""
         goal = self.goal
         assert goal is not None
         found = None
@@ -109,7 +109,7 @@ class Selection(Struct):
         return program, program.values_of(self.claims, self.plan)
 
     def take_tie(self, values: Sequence[float]) -> None:
-        """Take the solution of the latest `tie`, or nothing where there is none."""
+        """Use the solution of the latest `tie`; `values` is empty if there is none."""
         if values:
             program = lease_program(self.claims, self.room, LeaseGoal.ANY)
             found = program.plan_of(self.claims, values)

@@ -1,4 +1,4 @@
-"""Which GPUs of which nodes jobs get (Chronus, §3.4).
+"""Placement of jobs on nodes (Chronus, §3.4).
 
 Imports: leases, contract, state.
 """

@@ -1,6 +1,7 @@
-"""Which GPUs of which nodes the jobs of a cycle, and trials, get where nodes are known (§3.4).
+"""Placement of the jobs of a cycle, and of trials, on known nodes (Chronus, §3.4).
 
-It reads what is held from the table of nodes and keeps only which GPUs are the profiler's.
+The allocator reads from the table of nodes which GPUs jobs hold. It stores only the GPUs of the
+profiler.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Allocator:
     ) -> tuple[int, ...]:
         """Return the GPUs of each node that are neither the profiler's nor of these jobs.
 
-        Nodes that are out have none: jobs stay on them, but none starts there.
+        Nodes that are out have none: jobs stay on them, but no job starts there.
         """
         left = [*self._usable]
         for name in self._table.out:
@@ -62,7 +63,7 @@ class Allocator:
         return tuple(max(0, gpus) for gpus in left)
 
     def less(self, free: Sequence[int], *taken: NodeCounts) -> tuple[int, ...]:
-        """Return the free GPUs of each node without those that are taken."""
+        """Return the free GPUs of each node without those in `taken`."""
         left = [*free]
         for nodes in taken:
             for name, gpus in nodes:
@@ -76,8 +77,9 @@ class Allocator:
     ) -> Reserved | None:
         """Return GPUs for a profiler of this capacity; None if firm jobs hold too many.
 
-        It keeps the GPUs of running trials, and as few nodes as it goes. It grows on nodes where no
-        firm job runs, the last ones first, and keeps no other GPUs of nodes that are out.
+        The result includes the GPUs of running trials and uses as few nodes as possible. New nodes
+        are those without firm jobs, the last ones first. On nodes that are out it keeps only the
+        GPUs of trials.
         """
         used, out = _used(trials), self._table.out
         found = {n: used.get(n, 0) if n in out else gpus for n, gpus in self.reserved.items()}
@@ -105,9 +107,10 @@ class Allocator:
         return left[self._at[name]] < self._table.nodes[name].gpus
 
     def trial(self, gpus: int, nodes: int, trials: Sequence[RunningTrial]) -> NodeCounts | None:
-        """Return GPUs of the profiler for a trial on so many nodes; None if it has to wait.
+        """Return GPUs of the profiler for a trial on `nodes` nodes; None if it must wait.
 
-        `trials` run or begin now. Where the profiler has no such nodes at all, a trial spreads.
+        `trials` run or begin now. If the profiler could never have such nodes, the trial may use
+        any of its GPUs.
         """
         used = _used(trials)
         unseen = _used(t for t in trials if not (t.first and self._table.of(t.job_id)))
@@ -126,7 +129,7 @@ class Allocator:
     # Jobs
 
     def fits(self, together: Iterable[JobStateView], free: Sequence[int]) -> bool:
-        """Return whether all these jobs find a place if none of them stays where it is."""
+        """Return whether all these jobs fit if each of them may move."""
         sizes = self._rounding._replace(free=tuple(free), gpus=sum(free))
         uses = [sizes.uses(job.width) for job in together]
         sums = map(sum, zip(*uses, strict=True)) if uses else ()
@@ -138,11 +141,10 @@ class Allocator:
         small: Sequence[JobStateView],
         stuck: Sequence[JobStateView],
     ) -> dict[str, NodeCounts]:
-        """Return the GPUs of each job of a cycle; who does not fit has none.
+        """Return the GPUs of each job of a cycle; jobs that do not fit are missing.
 
-        Jobs of `together` go on where they are, but for as few as can be; the others move wherever
-        it helps these. Small jobs that run stay where there is room, and the local search places
-        the others.
+        As few jobs of `together` as possible move; other jobs move whenever this helps them. Small
+        running jobs stay if their GPUs are free, and the local search places the other small jobs.
         """
         free = self.free(stuck)
         found = self._together(together, free)
@@ -194,7 +196,7 @@ class Allocator:
         left: list[int],
         found: Placements,
     ) -> list[JobStateView]:
-        """Take the jobs that must move away from `found`, their GPUs to `left`; return them."""
+        """Remove the jobs that must move from `found`, add their GPUs to `left`; return them."""
         wanted = [self._rounding.rounded(job.width) for job in starting]
         moved = fewest_moves(self._rounding, left, staying, wanted)
         known = {job.job.id: job for job in jobs}
@@ -207,7 +209,7 @@ class Allocator:
     def between(
         self, job: JobStateView, trials: Sequence[RunningTrial], *, together: bool
     ) -> NodeCounts:
-        """Return idle GPUs for a job that starts between cycles, when nobody moves, or nothing."""
+        """Return idle GPUs for a job that starts between cycles, when no job moves; () if none."""
         used = _used(t for t in trials if t.first)
         idle = []
         for name in self._names:
@@ -221,11 +223,11 @@ class Allocator:
         return self._named(found.get(job.job.id, {}))
 
     def is_where(self, job: JobStateView, places: Mapping[str, NodeCounts]) -> bool:
-        """Return whether a running job has the GPUs that it is to have."""
+        """Return whether a running job already has its GPUs in `places`."""
         return dict(places.get(job.job.id, ())) == self._table.held(job.job.id)
 
     def _may_stay(self, held: Placement, left: Sequence[int]) -> bool:
-        """Return whether there is room for a job where it runs; on nodes that are out it has it."""
+        """Return whether a job can stay where it runs; on nodes that are out it always can."""
         return all(left[n] >= gpus or self._is_out(n) for n, gpus in held.items())
 
     def _is_out(self, n: int) -> bool:
@@ -235,7 +237,7 @@ class Allocator:
         return {self._at[name]: gpus for name, gpus in self._table.held(job.job.id).items()}
 
     def _kept(self, job: JobStateView, held: Placement) -> Placement:
-        """Return what a job is rounded up to where it is; nothing if that is no place for it."""
+        """Return the job's GPUs rounded up where it runs; {} if it is not on the fewest nodes."""
         rounded = self._rounding.rounded(job.width)
         if not held or not self._round_up:
             return held

@@ -1,9 +1,9 @@
-"""Which of the jobs that go on must move so that others find a place (Chronus, §3.4.1).
+"""The fewest running jobs that must move so that other jobs fit (Chronus, §3.4.1).
 
-Proposition 1 needs free nodes. Where jobs go on, there may be enough GPUs, but not together: then
-some of these jobs move, as few as can be. A job that moves to a place of its size leaves one, so it
-gains nothing for its own size or smaller ones, only places of larger sizes. How many of these are
-lacking is therefore all that matters, and each node is looked at once.
+Proposition 1 holds for empty nodes. If jobs continue to run, there may be enough free GPUs, but
+scattered; then as few of these jobs as possible move. A job that moves to a place of its size
+leaves one place of that size, so a move only makes places of larger sizes. So a state of the search
+is the number of lacking places of each size, and each node is processed once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from sia.policies.chronus.leases.sizes import NodeSizes
 
 MOST_STATES = 2_000
-"""Combinations of lacking places that are kept after each node. Beyond that the cheapest are kept,
-and more jobs than need be may move."""
+"""Largest number of states (lacking places) after each node. If there are more, only the cheapest
+are kept, and more jobs than necessary may move."""
 
 Lacking = tuple[int, ...]
 """Missing places by size in `NodeSizes.steps`."""
@@ -27,7 +27,7 @@ class StayingJob(NamedTuple):
 
     job_id: str
     gpus: int
-    """Rounded up."""
+    """Its GPUs, rounded up."""
 
 
 class _Option(NamedTuple):
@@ -56,15 +56,15 @@ def fewest_moves(
     staying: Mapping[int, Sequence[StayingJob]],
     wanted: Sequence[int],
 ) -> list[str] | None:
-    """Return the jobs that move so that all jobs find a place; None if that is impossible.
+    """Return the jobs that must move so that all jobs fit; None if that is impossible.
 
-    They are as few as can be, and of as few the ones with the fewest GPUs. Jobs on whole nodes gain
-    nothing by moving and are not in `staying`.
+    They are as few as possible, and among equally few those with the fewest GPUs. Moves of jobs on
+    whole nodes do not help; such jobs are not in `staying`.
 
     Args:
         sizes: The sizes of places.
-        free: Free GPUs by node, without what the staying jobs are rounded up to.
-        staying: By node, the jobs on parts of it.
+        free: Free GPUs of each node, after the staying jobs are rounded up.
+        staying: The jobs on parts of each node.
         wanted: The rounded GPUs of jobs that need a place.
     """
     short = lacking(sizes, free, wanted)
@@ -84,12 +84,12 @@ def fewest_moves(
     for node, number in done.moved:
         for size, count in zip(sizes.steps, options[node][number].moved, strict=True):
             alike = [job.job_id for job in staying[node] if job.gpus == size]
-            moved += alike[len(alike) - count :]  # who came later moves
+            moved += alike[len(alike) - count :]  # the latest jobs move
     return moved
 
 
 def _options(sizes: NodeSizes, free: int, jobs: Sequence[int]) -> list[_Option]:
-    """Return what a node could lose for each number of places that it gains by that."""
+    """Return the cheapest set of moving jobs for each number of places that a node can gain."""
     counts = [range(jobs.count(size) + 1) for size in sizes.steps]
     best: dict[Lacking, _Option] = {}
     for moved in product(*counts):
@@ -109,7 +109,7 @@ def _options(sizes: NodeSizes, free: int, jobs: Sequence[int]) -> list[_Option]:
 def _after(
     reached: dict[Lacking, _Reached], node: int, options: Sequence[_Option]
 ) -> dict[Lacking, _Reached]:
-    """Return what can be lacking, at the least cost, once a node has been looked at."""
+    """Return the states after one more node, each with its least cost."""
     found = dict(reached)
     for short, before in reached.items():
         for number, option in enumerate(options):

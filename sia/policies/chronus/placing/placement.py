@@ -1,8 +1,8 @@
-"""Which GPUs of which nodes jobs get (Chronus, §3.4).
+"""Placement of jobs on nodes (Chronus, §3.4).
 
-Consolidated jobs take 1, 2, 4 GPUs of a node or whole nodes. Others are placed by local search
-(Alg. 1): all placements of the jobs that suffer most from being spread are tried, and the rest is
-placed as close together as it goes (quasi-consolidation).
+Consolidated jobs take 1, 2, 4 GPUs of a node or whole nodes. Local search places the other jobs
+(Alg. 1): it tries all placements of the jobs that lose most speed on several nodes, and places the
+other jobs on as few nodes as possible (quasi-consolidation).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sia.state.nodes import fewest_nodes, quasi
 from sia.state.speeds import Speeds
 
 WIDE = 16
-"""GPUs from which best-effort jobs are consolidated, too (§3.4.2)."""
+"""Number of GPUs from which on best-effort jobs are consolidated too (§3.4.2)."""
 
 CLOSE = 1e-9
-"""A gain below this is rounding."""
+"""A smaller gain in reward counts as rounding."""
 
 
 class PlacedJob(NamedTuple):
@@ -44,12 +44,12 @@ class Nodes(NamedTuple):
     free: tuple[int, ...]
 
     def fewest(self, width: int) -> int:
-        """Return the fewest nodes that hold so many GPUs if all are free. O(nodes · log nodes)."""
+        """Return the smallest number of nodes with `width` GPUs, if all are free. O(n · log n)."""
         return fewest_nodes(self.gpus, width)
 
     @property
     def sizes(self) -> NodeSizes:
-        """How jobs are rounded up on these nodes."""
+        """The sizes to which widths are rounded up on these nodes."""
         return NodeSizes(sum(self.gpus), max(self.gpus))
 
     def less(self, placements: Iterable[Placement]) -> Nodes:
@@ -66,12 +66,13 @@ def consolidated(
 ) -> tuple[Placements, Nodes]:
     """Place each job on the fewest nodes, or not at all. O(jobs · nodes).
 
-    Larger sizes come first, then the order of `jobs`. On free nodes every job finds a place if the
-    rounded sizes fit (Proposition 1). The placements have the jobs' own GPUs; the nodes that are
-    returned are without what rounding adds, either, which is for smaller best-effort jobs alone.
+    Larger sizes come first, then the order of `jobs`. On empty nodes every job fits if the sum of
+    the rounded sizes does (Proposition 1). The placements have the jobs' own widths. The returned
+    nodes have neither these GPUs nor those that rounding adds: only small best-effort jobs may use
+    the latter.
     """
     sizes = nodes.sizes._replace(round_up=round_up)
-    kept = [*nodes.free]  # less what is rounded up
+    kept = [*nodes.free]  # minus the rounded sizes
     found = Placements()
     for job in sorted(jobs, key=lambda job: -sizes.rounded(job.width)):
         rounded = sizes.rounded(job.width)
@@ -89,13 +90,13 @@ def consolidated(
 
 
 def _part(gpus: int, free: Sequence[int]) -> Placement:
-    """Return the node with the least free GPUs that holds a part of a node."""
+    """Return the node with the fewest free GPUs that has at least `gpus`."""
     node = min((n for n, has in enumerate(free) if has >= gpus), key=free.__getitem__, default=None)
     return {} if node is None else {node: gpus}
 
 
 def _whole(gpus: int, free: Sequence[int], nodes: Nodes) -> Placement:
-    """Return free nodes, the largest first, that hold so many GPUs; empty if there are too few."""
+    """Return empty nodes, the largest first, with `gpus` GPUs in all; {} if there are too few."""
     found: Placement = {}
     left = gpus
     for node in sorted(range(len(free)), key=lambda node: -nodes.gpus[node]):
@@ -118,16 +119,16 @@ class LocalSearch:
         return job.width * self.speed(job, len(placement))
 
     def speed(self, job: PlacedJob, nodes: int) -> float:
-        """Return the speed of a job on so many nodes."""
+        """Return the speed of a job on this number of nodes."""
         fewest = self._fewest.get(job.width)
         if fewest is None:
             fewest = self._fewest[job.width] = self._nodes.fewest(job.width)
         return self._speeds.speed(job.model, job.width, nodes, fewest)
 
     def potential(self, job: PlacedJob) -> float:
-        """Return how much a job gains at most by a better placement (Eq. 8).
+        """Return the largest gain of a job by a better placement (Eq. 8).
 
-        It is taken over all numbers of nodes, as if all GPUs were free.
+        It compares all numbers of nodes, as if all GPUs were free.
         """
         rewards = self._rewards(job)
         return max(rewards) - min(rewards)
@@ -138,14 +139,15 @@ class LocalSearch:
         return [job.width * self.speed(job, count) for count in range(fewest, most + 1)]
 
     def ordered(self, jobs: Sequence[PlacedJob]) -> list[PlacedJob]:
-        """Return the jobs by potential, then the wider first, then in their order."""
+        """Return the jobs by descending potential, then descending width, then in their order."""
         return sorted(jobs, key=lambda job: (-self.potential(job), -job.width))
 
     def place(self, jobs: Sequence[PlacedJob]) -> Placements:
-        """Return the placement with the most reward of those that are tried, the first of equals.
+        """Return the placement with the highest reward among those tried, the first of equals.
 
-        Every placement of the first K jobs is combined with the others, as many jobs as the limit
-        allows; placements that differ only in nodes with as many free GPUs count once.
+        All combinations of placements of the first K jobs are tried; K is as large as the limit
+        `search` allows. Placements that differ only in nodes with equally many free GPUs count
+        once.
         """
         ordered = self.ordered(jobs)
         free = self._nodes.free
@@ -159,7 +161,7 @@ class LocalSearch:
         return _Search(self, ordered, chosen, self._search).best(free)
 
     def most(self, job: PlacedJob) -> float:
-        """Return the most reward that a job can have."""
+        """Return the highest reward that a job can have."""
         return max(self._rewards(job))
 
 
@@ -217,7 +219,7 @@ class _Search:
 def placements_of(width: int, free: Sequence[int]) -> Iterator[Placement]:
     """Yield the placements of a job, those on the fewest nodes first.
 
-    Of placements that differ only in nodes with as many free GPUs, the first is yielded.
+    Of placements that differ only in nodes with equally many free GPUs, only the first is yielded.
     """
     order = sorted((node for node, has in enumerate(free) if has), key=lambda node: free[node])
     most = min(width, len(order))
@@ -230,8 +232,8 @@ def _on(
 ) -> Iterator[Placement]:
     """Yield placements of `width` GPUs on exactly `count` of the nodes `order[at:]`.
 
-    Of nodes with as many free GPUs, a later one gets no more than an earlier one, and none if an
-    earlier one has none; `before` is what the node before this one got.
+    Among nodes with equally many free GPUs, a later one gets no more GPUs than an earlier one, and
+    none if an earlier one gets none; `before` is the number that the node before this one got.
     """
     if not count:
         if not width:
