@@ -150,8 +150,8 @@ class Policy:
     heeds: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `Job` that it uses, besides those that its base class uses."""
 
-    tables: ClassVar[tuple[str, ...]] = ()
-    """Names of the tables to which it adds rows by `Record`."""
+    tables: tuple[str, ...] = ()
+    """Names of the tables to which it adds rows by `Record`, once it is attached."""
 
     Params: ClassVar[type[Struct]] = NoParams
     """Its own options. Labels, configuration, snapshots and docs follow from the fields."""

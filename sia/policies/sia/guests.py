@@ -14,9 +14,6 @@ from sortedcontainers import SortedList
 
 from sia.contract.views import GroupStateView, JobStateView, PoolStateView
 
-MOST_NAMED = 5
-"""Guests that must not be stopped which a reason names."""
-
 ONE_STOP = 8.0
 """One wide guest is stopped instead of several newer ones if that costs at most this many times as
 much. On pieces of Philly this spares a stop in twelve, and the work that is lost does not grow."""

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
-from sia.contract.policy import Changes, Needs, Policy, next_multiple
+from sia.contract.policy import Changes, Needs, Policy, Turn, next_multiple
 from sia.contract.proposals import (
     Proposal,
     ProposalResult,
@@ -35,6 +35,12 @@ from sia.model import Stream
 from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
 from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
+from sia.policies.sia.late_turns import (
+    LATE_TURNS,
+    MOST_NAMED,
+    LateTurns,
+    LateTurnsSnapshot,
+)
 from sia.policies.sia.reservations import ROUNDING, no_lending_windows
 from sia.policies.sia.risk import LendingRisk, RiskSnapshot
 from sia.state.places import Places
@@ -85,6 +91,8 @@ class _WholeMemory(_Memory):
     behind: list[str] = []
     """In a cluster with cells: pools whose queue is later than alone, as spare jobs were in its
     way."""
+    late_turns: LateTurnsSnapshot = LateTurnsSnapshot()
+    """In a cluster with cells: turns that came while spare jobs were in the way."""
 
 
 class Sia(Policy):
@@ -97,6 +105,8 @@ class Sia(Policy):
     exclude_bound = False
     """In a cluster with cells: whether spare jobs stay out of all cells bound to a pool. Where
     forecasts are not exact they do so in any case."""
+    held_up_by = "in the way"
+    """What a late start says of the guests that it names."""
     keeps_clear = True
     """In a cluster with cells, where forecasts are not exact: whether spare jobs leave whole cells
     free for what no forecast asks for, and pools that are later than alone make up for it."""
@@ -124,6 +134,9 @@ class Sia(Policy):
         # this pass, so the next pass must consider them.
         self._uncovered: dict[GroupStateView, None] = {}
         self._turns = None if state.places is None else VirtualQueue()
+        self._late_turns = LateTurns()
+        if state.places is not None:
+            self.tables = (LATE_TURNS,)
         self._most: float | None = getattr(self.params, "risk", None)
         measured = () if self._most is None else state.groups
         self._risks = {group: LendingRisk(options.windows) for group in measured}
@@ -146,6 +159,8 @@ class Sia(Policy):
             memory["short"] = [pool.name for pool in self._short]
         if self._behind:
             memory["behind"] = [pool.name for pool in self._behind]
+        if late := to_builtins(self._late_turns.memory()):
+            memory["late_turns"] = late
         return memory
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
@@ -155,6 +170,7 @@ class Sia(Policy):
         self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
         self._short = dict.fromkeys(state.pools_of(kept.short))
         self._behind = dict.fromkeys(state.pools_of(kept.behind))
+        self._late_turns.resume(kept.late_turns, state)
         if (self._turns is None) is not (kept.turns is None):
             raise ValueError("the memory has a virtual queue if and only if the cluster has cells")
         if kept.turns is not None:
@@ -197,6 +213,7 @@ class Sia(Policy):
                 self._turns.started(job)
             elif job.stream is None and job.job.id not in self.state.jobs:
                 self._turns.withdrawn(job, self.state.now)
+                self._late_turns.gone(job, self.state.now)
         window = self.bin(job)
         if window < len(self._windows):
             if job.stream is Stream.SPARE and self._risks:
@@ -218,8 +235,20 @@ class Sia(Policy):
         """Update the baseline order and the risk of loans. O(log n)."""
         if self._turns is not None:
             self._turns.finished(job, self.state.now)
+            self._late_turns.gone(job, self.state.now)
         if self._risks:
             self._risks[job.pool.group].drop(job, self.state.now)
+
+    def turn(self, job: JobStateView) -> Turn | None:
+        """Return when a job's turn came, in a cluster with cells. O(1)."""
+        if self._turns is None:
+            return None
+        came = self._late_turns.turn_of(job)
+        if came is None:
+            came = self._turns.turn_of(job)
+        if came is None and job.stream is Stream.DEDICATED:
+            came = job.start
+        return None if came is None else Turn(came, came=True)
 
     def due(self) -> float:
         """Return when the next reservation of cells ends."""
@@ -274,10 +303,13 @@ class Sia(Policy):
             away = turns.is_away(job)
             if away and pool in self._behind and not places.is_reserved(job.job.id):
                 turns.forget(job)
+                self._late_turns.passed(job, self.state.now)
                 self._reserve(pool)
                 continue
             if not (yield from self._give_turn(job, places, away=away)):
+                self._note_missed(job, places)
                 return
+            self._late_turns.passed(job, self.state.now)
             turns.taken(job, self.state.now, reserved=places.is_reserved(job.job.id))
             self._reserve(pool)
             if away:
@@ -298,13 +330,43 @@ class Sia(Policy):
         if within and not reserved and width > pool.idle:
             self._short[pool] = None  # look again when any job of the group ends
         elif within:
-            yield Start(job, Stream.DEDICATED, "next in its pool's order")
+            yield from self._start_own(job, "next in its pool's order")
         if job.stream is None:
             if self.keeps_clear and places.in_quota(pool.name, width):
                 self._behind[pool] = None  # spare jobs are in the way
             return False
         if job.done and not reserved:
             yield ReserveCells(job)  # it will end sooner than in the baseline
+        return True
+
+    def _start_own(self, job: JobStateView, reason: str) -> Proposals:
+        """Start a job whose turn has come. If that was before now, say who was in the way."""
+        now = self.state.now
+        late = self._late_turns.of(job, now)
+        words = reason if late is None else late.reason(now, self.held_up_by)
+        yield Start(job, Stream.DEDICATED, words)
+        if job.stream is not None:
+            self._late_turns.started(job, now, late)
+            if late is not None:
+                yield late.row(job, now)
+
+    def _note_missed(self, head: JobStateView, places: Places) -> None:
+        """Note that a head's turn has come while guests have its cells, and which."""
+        pool, width = head.pool, head.job.width
+        if (
+            self._late_turns.is_missed(head)
+            or pool.dedicated + head.width > pool.quota
+            or not places.in_quota(pool.name, width)
+        ):
+            return
+        names = places.blocking_spare_jobs(pool.name, width, equal_price)
+        guests = [self.state.jobs[name] for name in names if name != head.job.id]
+        if guests:
+            held = [job.job.id for job in guests if self._is_waited_for(job)]
+            self._late_turns.miss(head, self.state.now, held[:MOST_NAMED])
+
+    def _is_waited_for(self, guest: JobStateView) -> bool:
+        """Return whether those whose turn has come wait until a guest has ended."""
         return True
 
     def _clear_turn(self, job: JobStateView) -> Proposals:

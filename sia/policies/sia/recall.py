@@ -414,10 +414,18 @@ class SiaRecall(Sia):
         assert self._turns is not None, "the virtual queue exists only with cells"
         yield from self._stop([job], [head])
         if self._turns.turn_of(job) is not None and job.stream is None:
-            yield Start(job, Stream.DEDICATED, "goes on in its pool's cells")
+            yield from self._go_on(job, head)
             if job.stream is not None:
                 self._turns.taken(job, self.state.now, reserved=True)
                 self._reserve(job.pool)
+
+    def _go_on(self, job: JobStateView, head: JobStateView) -> Proposals:
+        """Start a job that was stopped in its own cells, at its turn or for a later head."""
+        reason = "goes on in its pool's cells"
+        if job is head:
+            yield from self._start_own(job, reason)
+        else:
+            yield Start(job, Stream.DEDICATED, reason)
 
     def _settle_turn(self, job: JobStateView) -> Proposals:
         """Have a job go on in its own cells if it relies on being stopped, and later cannot be."""

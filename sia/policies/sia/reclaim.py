@@ -19,15 +19,15 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from sia.contract.policy import Changes, Needs, Turn, next_multiple
-from sia.contract.proposals import Dedicate, Preempt, Proposals, Record, Start, Wake
+from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Stream
-from sia.policies.sia.guests import MOST_NAMED, Candidates, Guests, bin_of_least
+from sia.policies.sia.guests import Candidates, Guests, bin_of_least
+from sia.policies.sia.late_turns import LATE_TURNS, MOST_NAMED, NOT_TO_BE_STOPPED, LateTurn
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import TurnClock, TurnClockSnapshot
-from sia.wording import as_typed
 
 AS_GUEST = "may be stopped when somebody's turn comes"
 """Why a guest starts."""
@@ -83,7 +83,7 @@ class SiaReclaim(Sia):
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     places = True
     in_cells = ReclaimInCells
-    tables = ("late_turns",)
+    tables = (LATE_TURNS,)
 
     def attach(self, state: ClusterStateView) -> None:
         """Index pending and running jobs. Dedicated ones have had their turn."""
@@ -358,10 +358,10 @@ class SiaReclaim(Sia):
         if turn is None or now - turn <= SLOWED:
             yield Start(job, Stream.DEDICATED, "its turn has come")
         else:
-            behind = "" if fixed else own.latest.get(pool, "")
-            yield Start(job, Stream.DEDICATED, _of_late_turn(now - turn, fixed, behind))
+            late = LateTurn(turn, fixed, "" if fixed else own.latest.get(pool, ""))
+            yield Start(job, Stream.DEDICATED, late.reason(now, NOT_TO_BE_STOPPED))
             if job.stream is not None:
-                yield Record("late_turns", (job.job.id, pool.name, turn, now, fixed, behind))
+                yield late.row(job, now)
                 own.latest[pool] = job.job.id
         self._reserve(pool)
 
@@ -537,14 +537,6 @@ class SiaReclaim(Sia):
 def _may_stop(job: JobStateView) -> bool:
     """Return whether a job says that it may be stopped."""
     return job.job.preemptible not in (None, NEVER_STOPPED)
-
-
-def _of_late_turn(seconds: float, fixed: str, behind: str) -> str:
-    """Return why a job starts so long after its turn, and who was in the way."""
-    late = f"its turn came {as_typed(round(seconds))} ago"
-    if fixed:
-        return f"{late}; must not be stopped: {fixed}"
-    return f"{late}, behind {behind} of its pool, which was late" if behind else late
 
 
 def _left(job: JobStateView) -> float:

@@ -20,17 +20,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert, to_builtins
 
-from cells.placement.placing import equal_price
 from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Turn
-from sia.contract.proposals import Proposals, Record, ReserveCells, Start
-from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
-from sia.limits import MAX_STOPS, SLOWED
+from sia.contract.proposals import Proposals, ReserveCells, Start
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
+from sia.limits import MAX_STOPS
 from sia.model import NEVER_STOPPED, Stream
-from sia.policies.sia.cell_turns import VirtualQueue
-from sia.policies.sia.guests import MOST_NAMED, Candidates, bin_of_least
+from sia.policies.sia.guests import Candidates, bin_of_least
+from sia.policies.sia.late_turns import NOT_TO_BE_STOPPED
 from sia.policies.sia.recall import SiaRecall
-from sia.state.places import Places
 
 
 class ReclaimParams(Struct, frozen=True):
@@ -43,35 +41,18 @@ class ReclaimParams(Struct, frozen=True):
     is forecast."""
 
 
-class _Missed(Struct, frozen=True):
-    """The head of a pool whose turn came while jobs that must not be stopped had its cells."""
-
-    job_id: str
-    turn: float
-    in_the_way: str
-
-
-class _Late(Struct, frozen=True):
-    """The job of a pool that was last given its turn late, and by how many seconds."""
-
-    job_id: str
-    seconds: float
-
-
 class _Memory(Struct):
-    """What it remembers beyond `SiaRecall`: stops of each guest; missed and late turns by pool."""
+    """What it remembers beyond `SiaRecall`: stops of each guest."""
 
     sia: Any
     stops: dict[str, int]
-    missed: dict[str, _Missed] = {}
-    late: dict[str, _Late] = {}
 
 
 class ReclaimInCells(SiaRecall):
     """Lends all idle cells to jobs that may be stopped, and some to others as SIA does."""
 
     Params = ReclaimParams
-    tables = ("late_turns",)
+    held_up_by = NOT_TO_BE_STOPPED
     _before: Mapping[str, int] = MappingProxyType({})
     """Stops before a snapshot, while it is restored."""
 
@@ -80,9 +61,6 @@ class ReclaimInCells(SiaRecall):
         self._candidates = {group: Candidates(group) for group in state.groups}
         self._stops = {job: stops for job, stops in self._before.items() if job in state.jobs}
         self._idle_cells: dict[GroupStateView, ReservedGpus | None] = {}
-        self._missed: dict[PoolStateView, _Missed] = {}
-        self._late: dict[PoolStateView, _Late] = {}
-        self._begun: list[JobStateView] = []  # own jobs that started since a pool's turns began
         if state.places is not None:  # not while a snapshot is restored
             for group in state.groups:
                 first = group.pools[0].name
@@ -91,29 +69,20 @@ class ReclaimInCells(SiaRecall):
 
     def memory(self) -> Any:
         """Return what SIA remembers, and how often each guest was stopped."""
-        missed = {pool.name: found for pool, found in self._missed.items()}
-        late = {pool.name: found for pool, found in self._late.items()}
-        return to_builtins(_Memory(super().memory(), self._stops, missed, late))
+        return to_builtins(_Memory(super().memory(), self._stops))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore turns, guests and counts of stops."""
         stored = convert(memory, _Memory)
         self._before = stored.stops
         super().resume(state, stored.sia)
-        missed, late = state.pools_of(stored.missed), state.pools_of(stored.late)
-        self._missed = dict(zip(missed, stored.missed.values(), strict=True))
-        self._late = dict(zip(late, stored.late.values(), strict=True))
         for job in state.jobs.values():
             if job.stream is None and not self._may_be_guest(job):
                 self._candidates[job.pool.group].drop(job)
 
     def turn(self, job: JobStateView) -> Turn | None:
         """Return when a job's turn came. Nobody says when it is expected. O(1)."""
-        assert self._turns is not None, "there are cells"
-        came = self._turns.turn_of(job)
-        if came is None and job.stream is Stream.DEDICATED:
-            came = job.start
-        return Turn(inf, came=False) if came is None else Turn(came, came=True)
+        return super().turn(job) or Turn(inf, came=False)
 
     def _may_be_guest(self, job: JobStateView) -> bool:
         """Return whether a pending job may start before its turn."""
@@ -136,8 +105,6 @@ class ReclaimInCells(SiaRecall):
         """Remove a job from its queue. O(log n)."""
         super().left(job)
         self._candidates[job.pool.group].drop(job)
-        if job.stream is Stream.DEDICATED:
-            self._begun.append(job)  # forgotten before the next pool's turns
         if job.stream is None and job.job.id not in self.state.jobs:
             self._stops.pop(job.job.id, None)
 
@@ -161,56 +128,9 @@ class ReclaimInCells(SiaRecall):
         """Return False: whatever the forecasts, somebody may need the cells of a guest."""
         return False
 
-    def _take_turns(
-        self, pool: PoolStateView, turns: VirtualQueue, places: Places | None
-    ) -> Proposals:
-        """Take the turns of a pool as SIA does, and record those that were late."""
-        self._begun.clear()
-        yield from super()._take_turns(pool, turns, places)
-        yield from self._record_late(pool)
-        head = turns.first(pool, self.state.jobs)
-        missed = self._missed.get(pool)
-        if missed is not None and (head is None or head.job.id != missed.job_id):
-            del self._missed[pool]
-        if head is not None and pool not in self._missed:
-            fixed = self._fixed_in_the_way(head)
-            if fixed:
-                names = ", ".join(fixed[:MOST_NAMED])
-                self._missed[pool] = _Missed(head.job.id, self.state.now, names)
-
-    def _record_late(self, pool: PoolStateView) -> Proposals:
-        """Record the jobs that have started after their turns, and those late behind them.
-
-        Nobody knows when the turn of a job behind a late one would have been. It was submitted by
-        then, and is taken for as late as that job at most.
-        """
-        now = self.state.now
-        for job in [each for each in self._begun if each.pool is pool]:
-            missed, before = self._missed.get(pool), self._late.get(pool)
-            if missed is not None and missed.job_id == job.job.id:
-                turn, fixed, behind = missed.turn, missed.in_the_way, ""
-            elif missed is not None:
-                turn, fixed, behind = max(missed.turn, job.job.submit), "", missed.job_id
-            elif before is not None:
-                turn, fixed = max(now - before.seconds, job.job.submit), ""
-                behind = before.job_id
-            else:
-                return
-            if now - turn > SLOWED:
-                self._late[pool] = _Late(job.job.id, now - turn)
-                yield Record("late_turns", (job.job.id, pool.name, turn, now, fixed, behind))
-            else:
-                self._late.pop(pool, None)  # nobody waited
-
-    def _fixed_in_the_way(self, head: JobStateView) -> list[str]:
-        """Return the jobs that must not be stopped and have cells of a pool's head."""
-        places, pool = self.state.places, head.pool
-        assert places is not None, "there are cells"
-        if pool.dedicated + head.width > pool.quota:
-            return []
-        names = places.blocking_spare_jobs(pool.name, head.job.width, equal_price)
-        jobs, own = self.state.jobs, head.job.id
-        return [name for name in names if name != own and not _may_stop(jobs[name])]
+    def _is_waited_for(self, guest: JobStateView) -> bool:
+        """Return whether a guest must not be stopped."""
+        return not _may_stop(guest)
 
     def _clear_turn(self, job: JobStateView) -> Proposals:
         """Let a guest keep its cells if its pool can bind them; else stop guests in the way."""

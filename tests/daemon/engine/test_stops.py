@@ -26,11 +26,14 @@ from daemon.model.inputs import (
 )
 from daemon.model.job import JobPhase, PoolMode
 from daemon.model.outputs import PreemptEffect, ResizeEffect, StartEffect, StopEffect
+from daemon.model.setup import Setup
 from daemon.wire.explain import TurnView
 from sia.events import JobPreempted
 from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import Pool
 from tests.support.budget import budget
-from tests.support.daemons.daemons import setup, submit
+from tests.support.clusters.cells import spec
+from tests.support.daemons.daemons import SMALL, setup, submit
 
 GRACE = 30.0
 
@@ -649,6 +652,23 @@ def test_turns_guests_stops_and_waste_are_counted_by_pool():
     story.at(100.0, Ended("own", 1, 0))
     assert (sums := story.engine.book.turns)["a"].turns == 2, "the guest starts at its turn"
     assert not sums["a"].late
+
+
+def test_a_turn_that_waits_for_a_guest_in_cells_is_counted_and_named():
+    quotas = {"a": {"node": 1}, "b": {"node": 1}}
+    made = Setup((Pool("a", 8), Pool("b", 8)), options=SMALL, cells=spec(racks=1, quotas=quotas))
+    story = Story(replace(made, policy="sia"))
+    story.at(0.0, submit("own", "a", 8, 900.0), submit("guest", "a", 8, 90.0))
+    story.at(0.0, Started("own", 1), Started("guest", 1))
+    story.at(20.0, submit("owner", "b", 8))
+    assert words(story, "owner")[-1].endswith("came 0 s ago")
+    step = story.at(100.0, Ended("guest", 1, 0))
+    assert started(step) == [("owner", 1)]
+    sums = story.engine.book.turns
+    assert (sums["a"].turns, sums["a"].late, sums["a"].guests) == (1, 0, 1)
+    assert (sums["b"].turns, sums["b"].late, sums["b"].latest) == (1, 1, 80.0)
+    story.at(100.0, Started("owner", 1))
+    assert any("its turn came 80s ago; in the way: guest" in line for line in words(story, "owner"))
 
 
 @pytest.mark.parametrize(("run_time", "left"), [(400.0, 388.0), (UNKNOWN_RUN_TIME, 0.0)])

@@ -14,6 +14,7 @@ import pytest
 
 from sia.limits import SLOWED
 from tests.support.budget import budget
+from tests.support.clusters.cells import TYPES_FILE
 from tests.support.naive.naive_turns import Alone, turns
 from tests.support.shell import sia
 
@@ -138,6 +139,24 @@ def test_each_late_turn_is_counted_and_says_who_was_in_the_way(tmp_path):
     ]
     measures = found["sia-reclaim@none+perfect"]
     assert (measures["late_turns"], measures["slowed"]) == (2, 2)
+
+
+def test_turns_that_wait_for_guests_in_cells_are_counted_and_named(tmp_path):
+    """`sia` stops nobody. With the future known it has nobody wait."""
+    (tmp_path / "types.toml").write_text(TYPES_FILE)
+    jobs = [row | {"width": 8, "preemptible": ""} for row in LATE]
+    pools = [{"pool": "a", "quota": 8}, {"pool": "b", "quota": 8}]
+    found = replayed(tmp_path, jobs, pools, "fcfs", "sia@none+perfect", "sia",
+                     options=("--cells", tmp_path / "types.toml"))  # fmt: skip
+    assert [
+        tuple(row.values()) for row in rows(tmp_path / "out/sia@none+perfect/late_turns.csv")
+    ] == [
+        ("first", "b", "20.0", "100.0", "never", ""),
+        ("second", "b", "70.0", "150.0", "", "first"),
+    ]
+    measures = found["sia@none+perfect"]
+    assert (measures["late_turns"], measures["slowed"]) == (2, 2)
+    assert (found["sia"]["late_turns"], rows(tmp_path / "out/sia/late_turns.csv")) == (0, [])
 
 
 def test_in_the_hard_mode_nobody_who_must_not_be_stopped_is_in_the_way(tmp_path):

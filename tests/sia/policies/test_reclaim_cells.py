@@ -8,14 +8,15 @@ import pytest
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core
 from sia.core.playout import play
+from sia.core.snapshot import dump, encode, restore
 from sia.decisions import PreemptJob, ProposalRefused, RowRecorded, StartJob
-from sia.events import JobFinished
+from sia.events import JobCancelled, JobFinished, JobSubmitted
 from sia.model import RESTART, Stream
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from sia.policies.sia.reclaim import SiaReclaim
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
-from tests.sia.test_places import alone, nodes_of, preemptible, stopped_often
+from tests.sia.test_places import EXACT, alone, nodes_of, preemptible, stopped_often
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
 
@@ -140,18 +141,62 @@ BLOCKED = [
 """A job that must not be stopped runs in b's node when b's first job comes."""
 
 
-def test_late_turns_are_recorded_with_who_was_in_the_way():
-    rows = []
-    core = Core(pools(a=8, b=8), SiaReclaim(), SMALL, nodes_of(pools(a=8, b=8)))
+@pytest.mark.parametrize(
+    ("policy", "whom"),
+    [(Sia, "in the way"), (SiaRecall, "in the way"), (SiaReclaim, "must not be stopped")],
+)
+def test_late_turns_are_recorded_with_who_was_in_the_way(policy, whom):
+    rows, reasons = [], {}
+    core = Core(pools(a=8, b=8), policy(), SMALL, nodes_of(pools(a=8, b=8)))
+    assert core.policy.tables == ("late_turns",)
     times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in BLOCKED})
     for _, _, decisions in play(
         core, BLOCKED, run_times=times, loads=PerfectLoads([], SMALL.windows)
     ):
+        core.check()
         rows += [each.row for each in decisions if isinstance(each, RowRecorded)]
+        reasons |= {each.job_id: each.reason for each in decisions if isinstance(each, StartJob)}
+        assert encode(dump(restore(dump(core), policy()))) == encode(dump(core))
     assert rows == [
         ("first", "b", 20.0, 100.0, "never", ""),
         ("second", "b", 70.0, 150.0, "", "first"),
     ]
+    assert reasons["first"] == f"its turn came 80s ago; {whom}: never"
+    assert reasons["second"] == "its turn came 80s ago, behind first of its pool, which was late"
+
+
+@pytest.mark.parametrize("policy", [Sia, SiaRecall])
+def test_no_turn_is_late_where_the_future_is_known(policy):
+    starts = 0
+    for seed in range(budget(ci=12, soak=500)):
+        owned, story = stopped_often(Random(seed))
+        times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in story})
+        loads = PerfectLoads([arrival.job for arrival in story], EXACT.windows)
+        core = Core(owned, policy(), EXACT, nodes_of(owned))
+        for _, _, decisions in play(core, story, run_times=times, loads=loads):
+            assert not [each for each in decisions if isinstance(each, RowRecorded)], seed
+            starts += sum(isinstance(each, StartJob) for each in decisions)
+    assert starts > 100
+
+
+def test_a_job_behind_one_whose_turn_was_missed_and_that_was_withdrawn_is_late_for_it():
+    core = Core(pools(a=8, b=8), Sia(), SMALL, nodes_of(pools(a=8, b=8)))
+    rows = []
+
+    def step(now, *events):
+        rows.extend(e.row for e in core.step(now, [*events]) if isinstance(e, RowRecorded))
+        core.check()
+
+    def submitted(now, name, pool, run_time):
+        step(now, JobSubmitted(now, job(name).pool(pool).gpus(8).at(now).runs(1).job, run_time))
+
+    submitted(0.0, "own", "a", 500.0)
+    submitted(0.0, "guest", "a", 90.0)
+    submitted(20.0, "first", "b", 50.0)
+    submitted(30.0, "second", "b", 50.0)
+    step(40.0, JobCancelled(40.0, "first"))
+    step(100.0, JobFinished(100.0, "guest"))
+    assert rows == [("second", "b", 40.0, 100.0, "guest", "")]
 
 
 @pytest.mark.parametrize("policy", [Sia, SiaRecall, SiaReclaim])
