@@ -307,7 +307,7 @@ class Sia(Policy):
                 self._reserve(pool)
                 continue
             if not (yield from self._give_turn(job, places, away=away)):
-                self._note_missed(job, places)
+                self._miss_turn(job, places)
                 return
             self._late_turns.passed(job, self.state.now)
             turns.taken(job, self.state.now, reserved=places.is_reserved(job.job.id))
@@ -330,7 +330,7 @@ class Sia(Policy):
         if within and not reserved and width > pool.idle:
             self._short[pool] = None  # look again when any job of the group ends
         elif within:
-            yield from self._start_own(job, "next in its pool's order")
+            yield from self._start_in_turn(job, "next in its pool's order")
         if job.stream is None:
             if self.keeps_clear and places.in_quota(pool.name, width):
                 self._behind[pool] = None  # spare jobs are in the way
@@ -339,7 +339,7 @@ class Sia(Policy):
             yield ReserveCells(job)  # it will end sooner than in the baseline
         return True
 
-    def _start_own(self, job: JobStateView, reason: str) -> Proposals:
+    def _start_in_turn(self, job: JobStateView, reason: str) -> Proposals:
         """Start a job whose turn has come. If that was before now, say who was in the way."""
         now = self.state.now
         late = self._late_turns.of(job, now)
@@ -350,20 +350,20 @@ class Sia(Policy):
             if late is not None:
                 yield late.row(job, now)
 
-    def _note_missed(self, head: JobStateView, places: Places) -> None:
+    def _miss_turn(self, head: JobStateView, places: Places) -> None:
         """Note that a head's turn has come while guests have its cells, and which."""
         pool, width = head.pool, head.job.width
-        if (
-            self._late_turns.is_missed(head)
-            or pool.dedicated + head.width > pool.quota
-            or not places.in_quota(pool.name, width)
-        ):
+        within = pool.dedicated + head.width <= pool.quota
+        if not within or not places.in_quota(pool.name, width):
             return
-        names = places.blocking_spare_jobs(pool.name, width, equal_price)
-        guests = [self.state.jobs[name] for name in names if name != head.job.id]
-        if guests:
+        if not self._late_turns.is_missed(head):
+            names = places.blocking_spare_jobs(pool.name, width, equal_price)
+            guests = [self.state.jobs[name] for name in names if name != head.job.id]
+            if not guests:
+                return
             held = [job.job.id for job in guests if self._is_waited_for(job)]
             self._late_turns.miss(head, self.state.now, held[:MOST_NAMED])
+        self._short[pool] = None  # look again when any job of the group ends
 
     def _is_waited_for(self, guest: JobStateView) -> bool:
         """Return whether those whose turn has come wait until a guest has ended."""

@@ -275,14 +275,9 @@ class SiaRecall(Sia):
 
     def _start_heads(self, group: GroupStateView) -> Proposals:
         """Start heads as SIA does, then those for which other jobs must be stopped."""
-        turns = self._turns
-        if turns is not None:
-            for pool in group.pools:
-                waits = pool in self.state.dirty or pool in self._short
-                if waits or any(own.jobs for own in self._stoppable.values()):
-                    yield from self._take_turns(pool, turns, self.state.places)
-            return
         yield from super()._start_heads(group)
+        if self._turns is not None:
+            return
         while heads := self._heads_to_help(group):
             missing = sum(head.width for head in heads) - group.idle
             jobs = self._stopped_for(group, heads)
@@ -423,7 +418,7 @@ class SiaRecall(Sia):
         """Start a job that was stopped in its own cells, at its turn or for a later head."""
         reason = "goes on in its pool's cells"
         if job is head:
-            yield from self._start_own(job, reason)
+            yield from self._start_in_turn(job, reason)
         else:
             yield Start(job, Stream.DEDICATED, reason)
 
