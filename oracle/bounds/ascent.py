@@ -19,21 +19,22 @@ from oracle.bounds.prices import accumulated
 from oracle.problem.all_starts import Starts
 
 STEPS = 600
-"""Steps: within 0.5 % of the LP's bound on the paper's workloads; half as many within 2 %."""
+"""Number of steps: the bound is then within 0.5 % of the LP's on the paper's workloads; with half
+as many it is within 2 %."""
 
 WARM, COLD = 0.4, 0.004
 """First and last temperature, relative to the cost of a median task that waits as long as it runs.
-A start that is dearer than the cheapest by the temperature has 1/e of its weight."""
+A start that is dearer than the cheapest one by the temperature has the weight 1/e."""
 
 FRESH = 5
-"""Steps between two evaluations of all starts; the other steps use only cheap starts."""
+"""Number of steps between two evaluations of all starts; the other steps use only cheap starts."""
 
 CHEAP = 25.0
 """A start is cheap if it is dearer than the cheapest by at most this many temperatures; beyond,
 its weight is below exp(-25)."""
 
 STEEPER, FLATTER = 2.0, 0.95
-"""Factors on the estimated curvature: after a step that was too long, and after every step."""
+"""Factors on the estimated curvature: after a step that was too long, and after each other step."""
 
 
 class Priced(NamedTuple):

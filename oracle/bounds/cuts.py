@@ -29,10 +29,10 @@ from oracle.problem.all_starts import Starts
 from oracle.problem.coarse import together
 
 MIN_VIOLATION = 1e-3
-"""Smallest violation of a cut that is added: smaller ones hardly change the LP."""
+"""Minimum violation of a cut that is added: a smaller one hardly changes the LP."""
 
 MOST = 400
-"""Largest number of slot cuts, and of span cuts, in a round: more are mostly redundant."""
+"""Maximum number of slot cuts, and of span cuts, in a round: further ones are mostly redundant."""
 
 NOTHING = 1e-7
 """Fractions of jobs up to this count as 0."""
@@ -41,25 +41,27 @@ TORN = 1e-6
 """A task is torn (fractional) if its value is between this and 1 minus this."""
 
 NO_WEIGHT = 1e-12
-"""Smaller weights are rounding errors."""
+"""Weights below this count as rounding errors."""
 
 ROAMS = 12
-"""Largest number of cuts in a round with the same roaming task: more are similar."""
+"""Maximum number of cuts in a round with the same roaming task: further ones are similar."""
 
 PLACES = 24
 """Number of starts of a roaming task, with the largest fractions, around which spans are built."""
 
 SOME = 0.02
-"""Smallest fraction of a task at a start for which longer spans are built."""
+"""Minimum fraction of a task at a start around which longer spans are built."""
 
 BESIDE = (0, 1, 3, 7, 15)
-"""Additional slots of a span before a start or after an end; each gives other passing tasks."""
+"""Numbers of slots by which a span extends before a start or after an end. Each gives other passing
+tasks."""
 
 PASS = 8
-"""Candidates for passing tasks: beside a task of eight GPUs no more fit."""
+"""Maximum number of passing tasks: no more fit beside a task of eight GPUs."""
 
 AT_ONCE = 256
-"""Slots or spans evaluated together: neighbours, in which the same few tasks run."""
+"""Number of neighbouring slots or spans evaluated together, because the same few tasks run in
+them."""
 
 NOBODY, NO_SLOT = -1, -1
 

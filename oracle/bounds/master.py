@@ -1,12 +1,14 @@
 """The master LP: column and row generation over all starts, with a bound from the duals.
 
 Of a hundred thousand possible starts the LP needs a few hundred. It begins with starts that are
-cheap at good prices. Then all other starts are priced with the LP's duals, and starts with negative
-reduced cost are added until there are none. The bound is computed from the duals, as prices of GPUs
-and of cuts, over all starts. It is valid regardless of the solver's tolerance and of the columns in
-the LP. Capacity rows are also generated: the LP begins with the rows that its starts could violate,
-and rows that a solution violates are added later as cuts. With many slots, a capacity row is the
-sum over several slots; violations within it are repaired only while `strict` is set.
+cheap at good prices of GPUs. Then all other starts are priced with the LP's duals, and the starts
+with a negative reduced cost are added, until there are none. The bound is computed from the duals,
+which are prices of GPUs and of cuts, over all starts. So the bound is valid regardless of the
+solver's tolerance and of the columns in the LP.
+
+Capacity rows are also generated. The LP begins with the rows that its starts could violate; other
+rows are added as cuts when a solution violates them. With many slots, a capacity row is the sum
+over several slots; violations within it are repaired only while `strict` is set.
 """
 
 from __future__ import annotations
@@ -25,21 +27,22 @@ from oracle.solver.highs import Entries, Lp
 from sia.contract.solvers import SolverError
 
 NEAR = 0.5
-"""Starts within this cost of their task's cheapest (in slots of waiting) are added together: they
-would soon be added anyway."""
+"""Cost, in slots of waiting. Starts of a task that are dearer than its cheapest start by at most
+this are added together with it, because they would be added soon anyway."""
 
 FIRST_NEAR = 1.0
-"""The same for the initial prices, which are less accurate."""
+"""The same cost for the initial prices, which are less accurate."""
 
 TOO_CHEAP = 1e-7
-"""Smallest negative reduced cost of a start that is added; smaller ones are errors of the LP."""
+"""Smallest absolute value of a negative reduced cost for which a start is added. Smaller values are
+numerical errors of the LP."""
 
 ENOUGH = 1e-4
-"""Relative difference of LP and bound at which pricing ends: then cuts raise the bound more than
-further starts."""
+"""Relative difference of the LP's value and the bound at which pricing ends. Then cuts raise the
+bound more than further starts do."""
 
 ROUNDS = 60
-"""Largest number of pricing rounds; if prices oscillate, the bound so far is good enough."""
+"""Maximum number of pricing rounds. If the prices still oscillate, the bound so far is used."""
 
 
 class OutOfTimeError(Exception):
@@ -47,11 +50,11 @@ class OutOfTimeError(Exception):
 
 
 class LpResult(NamedTuple):
-    """The result of an LP: `bound` is a lower bound within the start windows.
+    """The result of an LP. `bound` is a lower bound on the cost within the start windows.
 
-    `dearer` is the reduced cost of each start. `at` are the starts in the solution with fractions
-    `part`; `short` is the total fraction of tasks without a start. `exact` means that the bound is
-    the LP's optimum, `fits` that no slot exceeds its capacity.
+    `dearer` is the reduced cost of each start. `at` are the starts in the solution, and `part`
+    their fractions. `short` is the total fraction of tasks without a start. `exact` means that the
+    bound is the LP's optimum, and `fits` that no slot exceeds its capacity.
     """
 
     bound: float
@@ -234,7 +237,10 @@ class Master:
         self._order = np.argsort(self._columns)
 
     def _highs(self, at: Counts) -> Floats:
-        """Return infinity within windows: the task row bounds the sum; bounds would alter duals."""
+        """Return the upper bounds of these starts: infinity in the windows.
+
+        The task row bounds the sum of a task's starts. Finite upper bounds would change the duals.
+        """
         return np.where(self._inside[at], inf, 0.0)
 
     def _entries(self, at: int) -> Entries:

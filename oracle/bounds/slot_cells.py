@@ -25,21 +25,22 @@ FIRST = 20
 """Initial horizon in slots: few jobs wait longer in the best schedules of the paper's workloads."""
 
 SPARE_SLOTS = 5
-"""Slots of the horizon beyond a job's start in the best schedule, so that the program can represent
-that schedule."""
+"""Number of slots by which a job's horizon exceeds its start in the best schedule, so that the
+program can represent that schedule."""
 
 LONGER = 3.0
-"""Growth factor of a horizon beyond the cheapest start: 1.5 needed twice as many rounds, with
-programs a quarter smaller."""
+"""Factor by which a horizon beyond the cheapest start grows. With 1.5 twice as many rounds were
+needed, and programs were a quarter smaller."""
 
 ENOUGH = 5e-4
-"""Smallest relative increase of the bound for another round."""
+"""Minimum relative increase of the bound for another round."""
 
 TAILS = 1e-4
-"""Smallest fraction of a task in its tail that counts: interior points are positive everywhere."""
+"""Minimum fraction of a task in its tail that counts. Interior points are positive everywhere."""
 
 SLACK = 1e-6
-"""Smallest cost advantage of a later start that extends a horizon; less is an error of the LP."""
+"""Minimum cost advantage of a later start for which a horizon is extended. A smaller one is a
+numerical error of the LP."""
 
 
 class Fitted(NamedTuple):

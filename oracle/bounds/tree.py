@@ -23,31 +23,32 @@ from oracle.problem.all_starts import Starts
 from oracle.problem.coarse import together
 
 LAST, TAIL = 3, 1e-3
-"""The root ends if this many rounds raise the bound by less than this share: then branching raises
-the bound faster."""
+"""Number of rounds, and relative increase of the bound. If so many rounds raise the bound by less,
+the root is left, because branching then raises the bound faster."""
 
 NODE_ROUNDS = 3
-"""Largest number of cut rounds at a node."""
+"""Maximum number of cut rounds at a node."""
 
 NODE_CUTS = 150
-"""Slot cuts, and span cuts, added in a round at a node."""
+"""Maximum number of slot cuts, and of span cuts, added in a round at a node."""
 
 RISE = 2e-5
-"""Smallest relative increase of a node's bound for another round."""
+"""Minimum relative increase of a node's bound for another round."""
 
 CROWDED = 2
-"""Cuts per task above which loose cuts are deleted."""
+"""Number of cuts per task above which loose cuts are deleted."""
 
 PROBED, IN_VAIN, LITTLE = 8, 4, 0.01
-"""Strong branching: tasks probed at a node, probes without improvement after which it ends, and the
-smallest increase that counts."""
+"""Strong branching: maximum number of tasks probed at a node; number of probes without improvement
+after which probing ends; and minimum of the cost increases of the branches, which are
+multiplied."""
 
 DIVE_TASKS, DIVE_TORN, DIVE_ROUNDS = 3, 0.5, 1
-"""Diving: tasks fixed in a step, smallest spread (slots times width) of a torn task, and cut rounds
-per step."""
+"""Diving: number of tasks fixed in a step; minimum spread (slots times width) of a task that counts
+as torn; and maximum number of cut rounds per step."""
 
 SLACK = 1e-6
-"""Relative tolerance when starts are removed by reduced cost."""
+"""Relative tolerance with which starts are removed by reduced cost."""
 
 
 class BranchNode(NamedTuple):

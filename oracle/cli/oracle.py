@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-BEGAN = perf_counter()  # before numpy and the solver are loaded: limits are for the whole command
+BEGAN = perf_counter()  # before numpy and the solver are loaded: time limits include this
 
 # ruff: noqa: E402
 from collections.abc import Callable
@@ -48,10 +48,10 @@ RESULTS = Results(
     "oracle.json",
     ("trace.csv", "pools.csv", "jobs.csv", "loans.csv", "deadlines.csv", "oracle.json", "real/"),
 )
-"""The results of both commands; each replaces those of the other."""
+"""Files of both commands; a run of one command replaces those of the other."""
 
 PRICE = 1.0
-"""Default price of a slot after the cutoff, in addition to its waiting."""
+"""Default price of a slot after the cutoff, in slots of waiting, in addition to the slot itself."""
 
 _COMMON = (
     click.option("--trace", "log", type=Path, required=True, help="Job log: CSV or Parquet."),

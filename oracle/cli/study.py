@@ -39,7 +39,7 @@ COMMAND = "sia oracle study"
 PICTURES = tuple(
     f"{name}{form}" for name in ("fig05", "fig15b", "fig24") for form in (".svg", ".png")
 )
-"""All possible files in OUT/figures."""
+"""Names of all figures that a study can write to OUT/figures."""
 
 TABLE = "study.csv"
 
@@ -135,7 +135,7 @@ def _resumable(out: Path, cases: Sequence[Case]) -> Iterator[None]:
 
 
 def _solve(cases: Sequence[Case], settings: StudySettings, out: Path) -> None:
-    """Do the unfinished workloads one at a time, because the time limit assumes a free machine."""
+    """Solve the unfinished workloads one at a time, because time limits assume an idle machine."""
     todo = _unfinished(out, cases)
     done = len(cases) - len(todo)
     if done:

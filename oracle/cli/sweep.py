@@ -32,10 +32,10 @@ COMMAND = "sia oracle sweep"
 RESULTS = Results((COMMAND,), "sweep.json", ("sweep.csv", "sweep.json", "sweep.svg", "sweep.png"))
 
 BETAS_SHOWN = 7
-"""Prices in one terminal table of pools: more would exceed 80 columns."""
+"""Maximum number of prices in the terminal table of pools: more would exceed 80 columns."""
 
 NAME = 20
-"""Width of a pool's name in the table."""
+"""Maximum characters of a pool's name in the table."""
 
 HEADER = (
     "beta", "status", "gap_pct", "wait_s", "unfairness_slots", "speedup_mean", "speedup_geomean",

@@ -10,10 +10,10 @@ from oracle.arrays import Counts, Floats
 from oracle.problem.problem import Problem
 
 MOST_STARTS = 5_000_000
-"""Largest number of starts in memory: a dozen arrays of them take 0.5 GB."""
+"""Maximum number of starts in memory: a dozen arrays of this length take 0.5 GB."""
 
 MOST_RUNNING = 10_000_000
-"""Largest product of tasks and slots: a table of this size takes 80 MB, a program up to 1 GB."""
+"""Maximum product of tasks and slots: a table of this size takes 80 MB, a program up to 1 GB."""
 
 
 class Starts(NamedTuple):

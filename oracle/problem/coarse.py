@@ -17,12 +17,12 @@ from oracle.problem.problem import Problem, Task
 
 FINE, FEW = 4000, 2500
 """Number of slots above which a problem is coarsened, and the approximate number afterwards. Three
-days of five-minute slots, plus the time until the last end, are 2,300 slots, for which a dive takes
-90 s of 300 s. Below 4,000 slots coarsening saves little and loses precision."""
+days of five-minute slots, plus the time until the last end, are 2,300 slots; a dive then takes 90 s
+of 300 s. Below 4,000 slots coarsening saves little time and loses precision."""
 
 
 BLUR = 0.05
-"""Largest relative change of the load by rounding. If many jobs are shorter than a coarse slot, the
+"""Maximum relative change of the load by rounding. If many jobs are shorter than a coarse slot, the
 coarse problem is not representative. (Rounding that preserves the load loses the order of lengths:
 for preset base with one-minute slots it gave 16,322 slots of waiting, against 13,950.)"""
 

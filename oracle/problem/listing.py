@@ -10,8 +10,9 @@ from oracle.arrays import Counts
 from oracle.problem.problem import Problem, Task
 
 REPAIRS, UP = 40, 4
-"""Number of repairs of a list, and the places by which a late job first moves up. The distance
-doubles for each repair of the same job; moving the job to the front would delay many others."""
+"""Maximum number of repairs of a list, and number of places by which a late job first moves
+forward. The distance doubles with each repair of the same job; moving the job to the front at once
+would delay many others."""
 
 
 class Room:

@@ -18,7 +18,7 @@ PRINT_EVERY = 5.0
 """Seconds between two lines of progress."""
 
 INTERRUPTED = 130
-"""Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
+"""Exit code of `sia` after Ctrl-C or SIGTERM."""
 
 NOTHING = "none yet"
 NO_BOUND = "no bound is proven yet"

@@ -14,7 +14,7 @@ from replay.run.output import whole_folder
 from sia.console.errors import UserError
 
 MARKS = (SETTINGS, "oracle.json", "sweep.json")
-"""Files writer key `command` names the command that wrote the folder."""
+"""Files whose key `command` names the command that wrote the folder."""
 
 
 class Results(NamedTuple):

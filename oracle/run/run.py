@@ -27,14 +27,14 @@ from replay.run.summary import jct_pairs
 from sia.contract.solvers import SolverError
 
 START = "sia-vc"
-"""The policy whose schedule the search begins with: it knows the future and slows no job."""
+"""Policy whose schedule is the first one of the search: it knows the future and slows no job."""
 
 LEFT_OVER = 1.5
-"""Seconds of the time limit for replaying and writing the schedule after solving."""
+"""Seconds of the time limit that are kept for replaying and writing the schedule."""
 
 RESERVED = 0.2
-"""Share of the time for the bound on waiting if the objective is not waiting alone. Its LP mostly
-takes a few seconds, and a better schedule is worth more."""
+"""Share of the time for the bound on waiting if waiting is not the only objective. The LP of this
+bound mostly takes a few seconds, and a better schedule is worth more."""
 
 ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
 """Statuses by precedence: the status of a run is the first that any of its problems has."""
@@ -91,7 +91,7 @@ class RunResult:
     answers: list[SolveResult]
     schedule: Schedule
     real: Schedule
-    """The same plan with the submissions and durations of the log."""
+    """Starts of the same plan with the submissions and durations of the log."""
     real_baseline: Schedule
     status: str
     wait: float

@@ -23,20 +23,20 @@ JOBS = 100
 """Initial number of jobs in a program; it adapts to the solving time."""
 
 NEAR = (3, 8, 25)
-"""Slots before and after each hint that are candidate starts; one value is drawn for each program.
-Small and large values find different improvements. With many slots, half of the programs space
-their candidates by the length of a coarse slot. Half of all programs ignore the LP: they have fewer
-candidates per job, and therefore more jobs.
-"""
+"""Numbers of slots on each side of a hint that are candidate starts; one number is drawn for each
+program. Small and large ones find different improvements. With many slots, half of the programs
+space their candidates by the length of a coarse slot. Half of all programs ignore the LP: these
+have fewer candidates per job, and therefore more jobs."""
 
 GROWTH, FEWEST = 1.1, 10.0
-"""Factor by which the number of jobs changes, and its minimum."""
+"""Factor by which the number of jobs changes, and its minimum value."""
 
 PART = 1e-3
-"""Smallest fraction of a job in a cell that counts: interior points are positive everywhere."""
+"""Minimum fraction of a job in a cell that counts. Interior points are positive everywhere."""
 
 SECONDS = 5.0
-"""Time limit of one program. A program that needs less than a fifth of it was too small."""
+"""Time limit of one program in seconds. A program that takes less than a fifth of it was too
+small."""
 
 
 class PolishMethod(NamedTuple):

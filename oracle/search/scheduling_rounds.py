@@ -10,11 +10,11 @@ from __future__ import annotations
 from math import inf
 
 PATIENT = 4
-"""Rounds without improvement before the first pause: late improvements by programs are half a
-minute apart."""
+"""Number of rounds without improvement before the first pause. Late improvements by programs are
+half a minute apart."""
 
 FEWER = 2
-"""Additional rounds of programs after each local search without improvement."""
+"""Number of further rounds of programs after each local search without improvement."""
 
 
 class SchedulingRounds:

@@ -21,14 +21,14 @@ ANNEALING = 8.0
 """Duration of one annealing in seconds; the next one begins with the best schedule."""
 
 WARM, COLD = 12.0, 0.1
-"""First and last temperature, in slots of waiting of a median job: an increase of the cost by this
-amount is accepted with probability 1/e."""
+"""First and last temperature, in slots of waiting of a median job. An increase of the cost by the
+temperature is accepted with probability 1/e."""
 
 TAKEN_OUT = (1, 2, 3, 4, 6, 10, 15)
-"""Numbers of jobs removed together with the waiting job."""
+"""Numbers of jobs removed together with the waiting job; one of them is drawn for each move."""
 
 MOVES = 64
-"""Moves between two checks of the clock."""
+"""Number of moves between two checks of the clock."""
 
 StopCheck = Callable[[], bool]
 

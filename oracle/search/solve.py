@@ -39,39 +39,40 @@ if TYPE_CHECKING:
     from oracle.bounds.tree import Tree
 
 CLOSE = 2.5 * TOLERANCE
-"""Relative gap below which a schedule counts as optimal: the proven bound is reduced by one
-tolerance, and the solver's cost can be off by another."""
+"""Relative gap below which a schedule counts as optimal. The proven bound is reduced by one
+tolerance, and the solver's cost can be wrong by another one."""
 
 POLL = 2.0
 """Seconds between two checks of the solver if there is nothing to search."""
 
 LISTS, ROUND = 3.0, 10.0
-"""Seconds for list schedules from the LP, and for a round of local search or programs."""
+"""Seconds for list schedules from the LP, and seconds for a round of local search or of
+programs."""
 
 COARSE_SHARE = 0.5
 """Share of the time for the coarse problem, if there are many slots. A dive and the programs after
-it take 300 s; in the fine problem the bound hardly rises after 250 s."""
+it take 300 s, and in the fine problem the bound hardly rises after 250 s."""
 
 PATIENCE = 5.0
 """Seconds that the search waits for the first result of the prover."""
 
 DIVE, DIVE_SHARE = 0.02, 0.5
-"""Relative gap above which dives alternate with branching, and the share of the remaining time that
-a dive may take. With a small gap, proving is more useful. After dives without improvement,
-branching gets more time. Most improvements come from the late steps of a dive."""
+"""Relative gap above which dives alternate with branching, and maximum share of the remaining time
+for a dive. With a smaller gap, proving is more useful. After dives without improvement, branching
+gets more time. Most improvements come from the late steps of a dive."""
 
 ROOT_SHARE, PAUSE = 0.1, 0.2
-"""Share of the time in which the search pauses for the cuts at the root, and seconds between two
-checks for the end of the pause. The search also pauses during dives, because the LP runs at half
-speed beside it. It still builds list schedules from time to time."""
+"""Share of the time for which the search pauses during the cuts at the root, and seconds between
+two checks whether the pause is over. The search also pauses during dives, because the LP runs at
+half speed beside the search. During a pause it only builds list schedules from time to time."""
 
 SWITCH = 2e-4
 """Interpreter switch interval in seconds. The prover needs the interpreter between numpy calls of
 about this length; with the default it would wait 5 ms each time."""
 
 GRACE = 5.0
-"""Seconds to wait for the solver to stop. An LP of the tree cannot be interrupted; its thread is
-abandoned."""
+"""Maximum seconds to wait for the solver to stop. An LP of the tree cannot be interrupted; after
+this time its thread is abandoned."""
 
 
 class SearchHooks(NamedTuple):
@@ -137,12 +138,12 @@ class Solving:
             self._ended.wait(GRACE)
         except KeyboardInterrupt:
             self.interrupted = True
-        closed = self._closed()  # read first: later improvements can only close the gap
+        closed = self._closed()  # read first: later improvements only close the gap
         (cost, starts), bound, died = self._best.known, self.bound, self._error
         if died is not None and starts is None:
             raise died
         status = "time"
-        if self.interrupted:  # even if optimal: the caller must learn of Ctrl-C
+        if self.interrupted:  # even if optimal: the caller must know
             status = "interrupted"
         elif closed:
             status = "optimal"

@@ -29,7 +29,7 @@ class Cbc(Solver):
     def solve(cls, program: Program, request: SolverRequest) -> Solved:
         """Solve a program. PuLP does not report the bound, so there is one only at the optimum.
 
-        CBC respects the limit on nodes, not that on iterations.
+        CBC respects the limit on nodes, but not the limit on iterations.
         """
         return _solve_with_cbc(cls.command, program, request)
 

@@ -1,6 +1,7 @@
-"""HiGHS, without PuLP: with 10,000 columns PuLP takes longer to build a program than arrays do.
+"""HiGHS without PuLP.
 
-See benchmarks/replays/solvers.py.
+With 10,000 columns PuLP takes longer to build a program than arrays do: see
+benchmarks/replays/solvers.py.
 """
 
 from __future__ import annotations
@@ -43,11 +44,9 @@ IN_LP = (
     highspy.cb.HighsCallbackType.kCallbackIpmInterrupt,
 )
 CHECK = highspy.cb.HighsCallbackType.kCallbackMipInterrupt
-"""Callback kind of the checks in branch and bound.
-
-HiGHS (1.15) counts no simplex iterations for us there, so each check counts as one iteration for
-each row: 0.7 to 1.8 were measured, and the checks are at the same points on every machine.
-"""
+"""Callback kind of the checks in branch and bound. HiGHS (1.15) reports no simplex iterations
+there. So each check counts as one iteration for each row (0.7 to 1.8 iterations were measured); the
+checks are at the same points on every machine."""
 
 INTERESTING = (highspy.cb.HighsCallbackType.kCallbackMipLogging, CHECK)
 """Callback kinds at which HiGHS can be interrupted, in an LP and in branch and bound."""
@@ -57,15 +56,15 @@ BETTER = highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution
 
 
 DENSE = 50
-"""Coefficients of a row, on average, from which a program whose work is limited is solved without
-presolve, which takes up to fourteen times as long as the rest there: many jobs that want few GPUs.
-Where half as many stand in a row, it pays."""
+"""Average number of coefficients per row from which a program with limited work is solved without
+presolve. In such programs, with many jobs that request few GPUs, presolve takes up to fourteen
+times as long as the solve. With half as many coefficients it saves time."""
 
 DUAL, PRIMAL = 1, 4
 """HiGHS's codes of the simplex methods."""
 
 PROBE, NO_LIMIT = 100, 2**31 - 1
-"""Dual simplex iterations of a probe, and HiGHS's default limit."""
+"""Maximum number of dual simplex iterations of a probe, and HiGHS's value for no limit."""
 
 Entries = tuple[Counts, Floats]
 """The non-zero entries of a column (rows and values) or of a row (columns and values)."""
@@ -150,18 +149,18 @@ def _bounds(bounds: Sequence[float | None], none: float) -> Floats:
 
 
 class _Watch:
-    """What HiGHS calls back while it solves a program."""
+    """Receiver of HiGHS's callbacks while it solves a program."""
 
     def __init__(self, program: Program, request: SolverRequest) -> None:
-        """Follow this request, for which HiGHS has the program without its offset."""
+        """Follow this request. HiGHS has the program without its offset."""
         self._progress, self._improved = request.progress, request.improved
         self._offset, self._relaxed = program.offset, request.relaxed
-        self._checks = inf  # that are left
+        self._checks = inf  # number of remaining checks
         if request.iterations is not None and not request.relaxed:
             self._checks = request.iterations / max(1, len(program.row_lows))
 
     def attach(self, model: Any) -> None:
-        """Have HiGHS call back where the request needs that."""
+        """Register the callbacks that the request needs."""
         kinds: Sequence[Any] = (CHECK,) if self._checks < inf else ()
         if self._progress is not None:
             kinds = IN_LP if self._relaxed else (*INTERESTING, BETTER)
@@ -180,7 +179,7 @@ class _Watch:
             answer.user_interrupt = True
 
     def _interrupts(self, kind: Any, event: Any) -> bool:
-        """Report progress; return whether the request's owner wants no more."""
+        """Report progress; return True if the request's owner wants the solve to end."""
         assert self._progress is not None
         if kind in IN_LP:
             return self._progress(inf, -inf, 0)

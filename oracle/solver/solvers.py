@@ -1,4 +1,4 @@
-"""Which solver the oracle has: its own methods need HiGHS."""
+"""Which solver is installed: the oracle's own methods need HiGHS."""
 
 from __future__ import annotations
 

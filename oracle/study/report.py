@@ -41,7 +41,7 @@ VARIANTS = ("sia", "sia-vc", ORACLE)
 """The policies in Fig. 15b."""
 
 INSTANCES = 8
-"""Smallest number of optimally solved instances for Fig. 15b."""
+"""Minimum number of optimally solved instances for Fig. 15b."""
 
 READING = (
     "Each bar is the range of the repetitions of a workload, and the point their median. Axes are "

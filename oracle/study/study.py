@@ -28,7 +28,8 @@ from sia.wording import DAY, MINUTE, as_typed
 ORACLE = "oracle"
 
 LEARNED = ("sia@peaks+survival", "sia@none+history")
-"""SIA with forecasts that a live system can make: the most and the least careful."""
+"""Labels of SIA with forecasts that a live system can make: the most careful and the least
+careful."""
 
 POLICIES = (BASELINE, "ssf", "gssf", "mmfs", *LEARNED, "sia", "sia-vc")
 """The policies of §4.1, and SIA."""

@@ -28,7 +28,8 @@ HEIGHT = 3.3
 """Height in inches: three panels side by side, below the legend."""
 
 POOLS_NAMED = 10
-"""Pools in the figure, chosen by number of jobs: more would be indistinguishable."""
+"""Maximum number of pools in the figure, those with the most jobs: more would be
+indistinguishable."""
 
 Points = Sequence[Mapping[str, Any]]
 
