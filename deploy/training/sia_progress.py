@@ -1,6 +1,6 @@
-"""Tell SIA from a training loop how far it is, and in which configuration or with which trials.
+"""Report the progress of a training, or the remaining trials of a search, to SIA.
 
-One file, with Python's standard library only: copy it beside your program.
+This file needs only Python's standard library; copy it beside your program. A training loop:
 
     from sia_progress import Training
 
@@ -9,15 +9,16 @@ One file, with Python's standard library only: copy it beside your program.
         train(batch_size)
         training.epoch(epoch + 1, batch_size)
 
-A hyper-parameter search tells which trials are left, as they come and go:
+A hyper-parameter search reports its remaining trials whenever they change:
 
     from sia_progress import Trials
 
     trials = Trials()
     trials.left([(1, 3600.0), (1, 1800.0)])    # GPUs of each trial, and the seconds that it needs
 
-Outside of SIA it does nothing. A report that fails never stops the training: the next one corrects
-it. A loop that goes on from a checkpoint passes the `regime` and the `config` that it has saved.
+Outside of SIA all calls do nothing. A failed report never stops the training, and the next report
+corrects it. A loop that continues from a checkpoint passes the `regime` and the `config` that it
+has saved.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 TIMEOUT = 5.0
-"""Seconds that a report may take: the training waits for it."""
+"""Timeout of a report in seconds. The training waits for the report."""
 
 
 class _Reporter:
@@ -45,7 +46,10 @@ class _Reporter:
         self._environment = environment
 
     def _report(self, report: Mapping[str, object]) -> bool:
-        """Return whether SIA was told; else `problem` says why not, or we are outside of SIA."""
+        """Send a report; return whether SIA accepted it.
+
+        If it was not sent or not accepted, `problem` says why; outside of SIA `problem` is empty.
+        """
         given = self._environment.get
         urls, token = given("SIA_REPORT_URL", ""), given("SIA_REPORT_TOKEN", "")
         job, attempt, file = given("SIA_JOB_ID"), given("SIA_ATTEMPT"), given("SIA_PROGRESS_FILE")
@@ -61,7 +65,7 @@ class _Reporter:
         return False
 
     def _post(self, urls: str, token: str, job: str, report: Mapping[str, object]) -> bool:
-        """Try each of the daemons, the active one and its standby. Raises OSError, ValueError."""
+        """Try the URLs of all daemons: the leader and its standbys. Raises OSError, ValueError."""
         authority = self._environment.get("SIA_CA_FILE")
         for url in urls.split(","):
             asked = urllib.request.Request(
@@ -84,12 +88,12 @@ class _Reporter:
 
 
 class Training(_Reporter):
-    """A training of so many epochs.
+    """A training with a known number of epochs.
 
     Attributes:
-        regime: How often the configuration has changed.
+        regime: Number of changes of the configuration so far.
         config: The present configuration, such as the batch size; None before the first report.
-        problem: Why the latest report failed, in one line; empty if it did not.
+        problem: Why the latest report failed, in one line; empty if it succeeded.
     """
 
     def __init__(
@@ -101,26 +105,29 @@ class Training(_Reporter):
         every: float = 30.0,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """Report at most once in `every` seconds, but each change of the configuration.
+        """Report at most every `every` seconds, but always report a change of the configuration.
 
-        Raises ValueError if there are no epochs, or `every` is less than the second that SIA asks
-        for.
+        Raises ValueError if `epochs` is not above 0, or if `every` is below 1, because SIA accepts
+        one report a second.
         """
         if not epochs > 0:
-            raise ValueError(f"epochs must be above 0 (got {epochs}); give all of the training's")
+            raise ValueError(f"epochs must be above 0 (got {epochs}); give those of the training")
         if not every >= 1:
-            raise ValueError(f"every must be at least 1 (got {every}); SIA refuses more reports")
+            raise ValueError(
+                f"every must be at least 1 (got {every}); SIA takes one report a second"
+            )
         super().__init__(environment)
         self.regime, self.config = regime, config
         self._epochs, self._every = epochs, every
-        self._tried: tuple[float, int] | None = None  # when it last reported, and the regime
+        self._tried: tuple[float, int] | None = None  # time and regime of the latest report
 
     def epoch(self, done: float, config: object = None) -> bool:
-        """Say that so many epochs are done, and which configuration the next one has.
+        """Report that `done` epochs are done, and the configuration of the next epoch.
 
-        Returns whether SIA was told: not if it is too soon, if the report failed (see `problem`),
-        or outside of SIA. After a report that failed it waits as long as after another one, so that
-        a daemon that does not answer delays the training by `TIMEOUT` now and then.
+        Return whether SIA accepted a report. The result is False if it is too early for a report,
+        if the report failed (see `problem`), or outside of SIA. After a failed report the interval
+        is the same, so a daemon that does not respond delays the training only by `TIMEOUT` in each
+        interval.
         """
         if config is not None:
             self.regime += self.config not in (None, config)
@@ -141,25 +148,27 @@ class Trials(_Reporter):
     """The trials of a hyper-parameter search, which is one job of SIA.
 
     Attributes:
-        problem: Why the latest report failed, in one line; empty if it did not.
+        problem: Why the latest report failed, in one line; empty if it succeeded.
     """
 
     def __init__(self, *, every: float = 30.0, environment: Mapping[str, str] = os.environ) -> None:
-        """Report at most once in `every` seconds, but soon when a trial came or went.
+        """Report at most every `every` seconds, or after one second if trials came or went.
 
-        Raises ValueError if `every` is less than the second that SIA asks for.
+        Raises ValueError if `every` is below 1, because SIA accepts one report a second.
         """
         if not every >= 1:
-            raise ValueError(f"every must be at least 1 (got {every}); SIA refuses more reports")
+            raise ValueError(
+                f"every must be at least 1 (got {every}); SIA takes one report a second"
+            )
         super().__init__(environment)
         self._every = every
-        self._tried: tuple[float, Sequence[int]] | None = None  # when, and the GPUs of each trial
+        self._tried: tuple[float, Sequence[int]] | None = None  # time, and GPUs of each trial
 
     def left(self, trials: Sequence[tuple[int, float]]) -> bool:
-        """Say which trials are left: the GPUs of each, and the seconds that it still needs.
+        """Report the remaining trials: the GPUs of each, and the seconds that it still needs.
 
-        Returns whether SIA was told: not if it is too soon, if no trial is left, if the report
-        failed (see `problem`), or outside of SIA.
+        Return whether SIA accepted a report. The result is False if it is too early for a report,
+        if no trial remains, if the report failed (see `problem`), or outside of SIA.
         """
         now, gpus = time.monotonic(), sorted(each for each, _ in trials)
         if self._tried is not None:

@@ -1,4 +1,4 @@
-"""Tell SIA from Ray Tune which trials of a search are left. Needs ray[tune] and sia_progress.py.
+"""Report the remaining trials of a Ray Tune search to SIA. Needs ray[tune] and sia_progress.py.
 
     from sia_tune import SiaCallback
 
@@ -8,12 +8,14 @@
     )
 
 The search is one elastic job of SIA: `sia submit --gpus 1 --max-width 8 …`. After each step of Tune
-the callback reports the trials that have not ended: the GPUs of each, and the seconds that it needs
-by the pace of its own iterations, else by that of the others. A trial that its scheduler stops
-early, or that is added later, so changes how many GPUs the job can use, and how long it takes.
+the callback reports the trials that have not ended: the GPUs of each, and the seconds that it still
+needs. These follow from the time of its own iterations so far, or else of the other trials'
+iterations. When Tune's scheduler stops a trial early, or adds one, SIA learns how many GPUs the job
+can use now, and how long it still takes.
 
-Ray runs as many trials at once as it has GPUs: start it on those of the attempt, `ray.init()`
-without an address, and let `Tuner.restore` continue the search in the next attempt.
+Ray runs as many trials at the same time as it has GPUs. Call `ray.init()` without an address, so
+that it uses the GPUs of the attempt, and let `Tuner.restore` continue the search in the next
+attempt.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ from ray.tune import Callback
 from sia_progress import Trials
 
 OVER = ("TERMINATED", "ERROR")
-"""States in which a trial needs nothing any more."""
+"""Final states of a trial."""
 
 
 class SiaCallback(Callback):
-    """Reports the trials that are left.
+    """Report the remaining trials to SIA.
 
     Attributes:
-        problem: Why the latest report failed, in one line; empty if it did not.
+        problem: Why the latest report failed, in one line; empty if it succeeded.
     """
 
     def __init__(
@@ -45,10 +47,10 @@ class SiaCallback(Callback):
         every: float = 30.0,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """Take how many iterations a trial makes if it is not stopped early.
+        """Expect `iterations` iterations of each trial that is not stopped early.
 
-        `seconds` is what one takes, for as long as no trial has made any. Raises ValueError as
-        `Trials` does, or if there are no iterations.
+        `seconds` is the assumed time of one iteration until a trial has made one. Raises ValueError
+        as `Trials` does, or if `iterations` is not above 0.
         """
         if not iterations > 0:
             raise ValueError(
@@ -63,11 +65,11 @@ class SiaCallback(Callback):
         return self._trials.problem
 
     def on_step_end(self, iteration: int, trials: Sequence[Any], **_: Any) -> None:
-        """Report after each step of Tune; `Trials` sees to it that this is not too often."""
+        """Report after each step of Tune; `Trials` limits the number of reports."""
         self._trials.left(self.left(trials))
 
     def left(self, trials: Sequence[Any]) -> list[tuple[int, float]]:
-        """Return the GPUs of each trial that is left, and the seconds that it still needs."""
+        """Return the GPUs of each remaining trial, and the seconds that it still needs."""
         made = [_made(trial) for trial in trials]
         paces = [seconds / count for count, seconds in made if count]
         usual = sum(paces) / len(paces) if paces else self._seconds
@@ -80,13 +82,13 @@ class SiaCallback(Callback):
 
 
 def _made(trial: Any) -> tuple[float, float]:
-    """Return how many iterations a trial has made, and in how many seconds."""
+    """Return the number of iterations of a trial so far, and the seconds that they took."""
     result = trial.last_result or {}
     return float(result.get("training_iteration", 0)), float(result.get("time_total_s", 0.0))
 
 
 def _gpus(trial: Any) -> int:
-    """Return the whole GPUs of a trial: at least one, as SIA deals no parts."""
+    """Return the GPUs of a trial as a whole number of at least 1: SIA does not divide GPUs."""
     factory = trial.placement_group_factory
     gpus = 0.0 if factory is None else factory.required_resources.get("GPU", 0.0)
     return max(1, ceil(gpus))
