@@ -25,7 +25,7 @@ def library(name="sia_progress"):
 Training = library().Training
 
 JOB = {
-    "pool": "vision", "gpus": 1, "duration": 1e6, "mode": "gns",
+    "pool": "vision", "gpus": 1, "duration": 6000.0, "mode": "gns",
     "regimes": [["32", 10, 400, None], ["64", 10, 200, None]],
 }  # fmt: skip
 
