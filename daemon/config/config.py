@@ -221,8 +221,8 @@ class Address(NamedTuple):
 LOOPBACK = Address("127.0.0.1", PORT)
 
 DEFAULT_POOLS = (PoolConfig("default", 8),)
-"""Pool of a daemon without a configuration file. It owns all simulated GPUs, as many as a usual
-node has, because only the site knows its pools."""
+"""Pool of a daemon without a configuration file, which owns all simulated GPUs: as many as a usual
+node has. The real pools are known only to the site."""
 
 
 def state_folder() -> Path:

@@ -17,7 +17,7 @@ PLAIN_PORT, TLS_PORT = 1883, 8883
 """Ports that IANA has assigned to MQTT."""
 
 MAX_SECRET = 4096
-"""Bytes of a password file that the daemon reads; no password is longer."""
+"""Maximum bytes of a password file that the daemon reads; no password is longer."""
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 

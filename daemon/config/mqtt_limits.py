@@ -1,51 +1,54 @@
 """Limits of MQTT messages and connections, with their reasons."""
 
 MAX_PAYLOAD = 2**16
-"""Bytes of an incoming message: about 500 jobs with their commands. Larger requests need HTTP."""
+"""Maximum bytes of an incoming message: about 500 jobs with their commands. Larger requests need
+HTTP."""
 
 READ_AT_ONCE = 2**16
-"""Bytes of messages that the daemon reads before it yields to other tasks: about 10 ms if every
-message is invalid."""
+"""Bytes of messages that the daemon reads before other tasks run: about 10 ms if every message is
+invalid."""
 
 MAX_PACKET = 2**20
-"""Bytes of a packet that the broker may send (MQTT 5). The daemon refuses a message between
+"""Maximum bytes of a packet that the broker may send (MQTT 5). The daemon refuses a message between
 `MAX_PAYLOAD` and this limit with an error; the broker does not deliver a larger one."""
 
 PROTOCOL_PACKET = 2**28 - 1
-"""Bytes of a packet by the MQTT 5 standard, if the broker announces no limit. A broker of an older
+"""Maximum bytes of a packet in MQTT 5, for a broker that announces no limit. A broker of an older
 version cannot announce one; the daemon assumes `MAX_PACKET` for it."""
 
 OVERHEAD = 16
 """Bytes of a packet in addition to topic, payload and properties, rounded up."""
 
 REPLY_LINES = 100
-"""Jobs of a message that the reply lists one by one; the reply only counts further jobs."""
+"""Maximum number of jobs of a message that the reply lists one by one; it only counts further
+jobs."""
 
 MAX_CORRELATION = 256
-"""Bytes of correlation data: a UUID has 36."""
+"""Maximum bytes of correlation data: a UUID has 36."""
 
 MIN_CORRELATION = 16
-"""Bytes of correlation data from which the daemon derives job ids: the length of a UUID. Shorter
-data is usually a counter, which restarts with its program or collides with another client's."""
+"""Minimum bytes of correlation data from which the daemon derives job ids: the length of a UUID.
+Shorter data is usually a counter, which restarts with its program or equals another client's."""
 
 UNACKNOWLEDGED = 1000
-"""Received messages that are not durable yet: as many as one step accepts."""
+"""Maximum number of received messages that are not durable yet: as many as one step accepts."""
 
 WINDOW = 1000
-"""Sent messages that the broker has not acknowledged."""
+"""Maximum number of sent messages that the broker has not acknowledged."""
 
 SESSION = 7 * 86400
 """Seconds for which the broker keeps the session of a disconnected daemon: more than a long
 weekend."""
 
 TIMEOUT = 10.0
-"""Seconds for an answer of the broker; after them the daemon treats the connection as lost."""
+"""Maximum seconds for an answer of the broker. After that the daemon treats the connection as
+lost."""
 
 BACK_OFF = 0.25
-"""Longest delay of the first reconnection attempt, in seconds; doubles with each attempt."""
+"""Maximum delay of the first reconnection attempt, in seconds; it doubles with each attempt."""
 
 BACK_OFF_MOST = 8.0
-"""Longest delay of any attempt, in seconds: the daemon reconnects well within 20 s."""
+"""Maximum delay of any attempt, in seconds: the daemon reconnects well within 20 s."""
 
 STEADY = 5.0
 """Seconds after which a connection counts as stable and the delays start from `BACK_OFF` again.
@@ -53,16 +56,16 @@ Two clients with the same client id disconnect each other; without this they wou
 loop."""
 
 FAREWELL = 2.0
-"""Seconds that a stopping daemon waits for the broker to accept its last message."""
+"""Maximum seconds that a stopping daemon waits for the broker to accept its last message."""
 
 STATE_EVERY = 1.0
-"""Seconds between two publications of pool states."""
+"""Minimum seconds between two publications of pool states."""
 
 CURSOR_EVERY = 1.0
 """Seconds between two writes of the event cursor; after a crash, events since then are repeated."""
 
 GROAN_EVERY = 10.0
-"""Seconds between two log lines about invalid messages whose senders cannot be answered."""
+"""Minimum seconds between two log lines about invalid messages whose senders cannot be answered."""
 
 BEAT_EVERY = 5.0
 """Seconds between two heartbeats of a manager."""
@@ -74,4 +77,4 @@ RESEND_AFTER = 10.0
 """Seconds after which the daemon repeats an unanswered request to a manager."""
 
 SYNC_JOBS = 500
-"""Jobs listed in one message, about 40 KB."""
+"""Maximum number of jobs listed in one message, about 40 KB."""

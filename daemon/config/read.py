@@ -43,7 +43,7 @@ from sia.model import STOP_WORDS, StopCost
 from sia.wording import did_you_mean, parse_seconds
 
 MAX_CONFIG = 2**24
-"""Bytes of a configuration file; a thousand pools take about 100,000."""
+"""Maximum bytes of a configuration file; a thousand pools take about 100,000."""
 
 ConfigTime = float | str
 """Seconds, or text like `5m`."""

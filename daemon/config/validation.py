@@ -19,10 +19,11 @@ from msgspec import Struct
 from msgspec.structs import FieldInfo
 
 MAX_SHOWN = 40
-"""Characters of an invalid value that a message quotes: enough to find the value."""
+"""Maximum characters of an invalid value that a message quotes: enough to find the value."""
 
 MAX_UNKNOWN = 20
-"""Unknown keys of an object that are reported; finding the nearest key takes 0.2 ms each."""
+"""Maximum number of unknown keys of an object that are reported. Finding the nearest key takes 0.2
+ms for each."""
 
 SECRET = frozenset(("env", "password", "secret", "token"))
 """Keys whose values no message quotes, because messages end up in logs."""
@@ -35,7 +36,7 @@ PATTERNS = {
     r"'^[^\\u0000]": "text without NUL",
     "'": "text without control characters",
 }
-"""What to write, by the beginning of the pattern that a value did not match."""
+"""Fix for a value that does not match a pattern, by the beginning of the pattern."""
 
 SPAN = re.compile(r"[0-9.]+ *(ms|s|min|m|h|d|w)")
 """A time with a unit, given where a number is expected."""

@@ -228,7 +228,10 @@ class SlurmAdopter:
         return found
 
     async def _keep(self, record: JobRecord, job: SlurmJob, origin: str) -> Iterator[Command]:
-        """Hold the job in Slurm until the daemon starts it; a user's release applies here too."""
+        """Hold the job in Slurm until the daemon starts it.
+
+        If its user released it, release it here, too.
+        """
         locked = origin in self._locked or job.reason == "JobHeldAdmin"
         if not self._context.fence.holds() or (job.held and locked):
             return iter(())
