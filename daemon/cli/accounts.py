@@ -88,7 +88,11 @@ def _line(name: str, text: str) -> None:
 @click.command()
 @click.argument("pool")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most loans to list."
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Maximum number of loans to list.",
 )
 @asks
 def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def audit() -> None:
 
 @audit.command("show")
 @click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True,
-              help="Most records to list.")  # fmt: skip
+              help="Maximum number of records to list.")  # fmt: skip
 @asks
 def show(client: Client, limit: int, *, as_json: bool) -> None:
     """List the newest records of the audit log."""

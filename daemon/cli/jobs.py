@@ -102,8 +102,12 @@ class Wish(click.ParamType[Any]):
 @click.option("--run-time", type=Seconds(), help="Your estimate of the run time, like 3h.")
 @click.option("--duration", type=Seconds(), help="Run time of a simulated job, like 10m.")
 @click.option("--requeue", is_flag=True, help="Requeue the job if its node is lost.")
-@click.option("--min-width", type=Wish("min_width"), help="Fewest GPUs on which the job can run.")
-@click.option("--max-width", type=Wish("max_width"), help="Most GPUs that the job can use.")
+@click.option(
+    "--min-width", type=Wish("min_width"), help="Minimum number of GPUs on which the job can run."
+)
+@click.option(
+    "--max-width", type=Wish("max_width"), help="Maximum number of GPUs that the job can use."
+)
 @click.option(
     "--demand",
     type=Wish("demand"),
@@ -139,8 +143,8 @@ class Wish(click.ParamType[Any]):
     "--strl",
     type=Wish("strl"),
     metavar="EXPR",
-    help="Where the job may run from when on, how long, and what that is worth, as STRL: "
-    "'(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))'.",
+    help="STRL expression: on which nodes the job may start when, how long it runs there, and its "
+    "value: '(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))'.",
 )
 @click.option(
     "--preemptible",
@@ -387,7 +391,11 @@ def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -
 @click.option("--user", help="Only jobs of this user.")
 @click.option("--tag", metavar="KEY[=VALUE]", help="Only jobs with this tag.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs to list."
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Maximum number of jobs to list.",
 )
 @asks
 def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:

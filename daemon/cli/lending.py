@@ -169,7 +169,7 @@ def grants(client: Client, as_json: bool) -> None:
         for each in answer["grants"]
     ]  # fmt: skip
     header = ["user", "pool", *BOUNDS.values()]
-    show_table("Most that is granted", header, bounds, ("user", "pool"))
+    show_table("Granted at most", header, bounds, ("user", "pool"))
     click.echo()
     used = [
         [

@@ -188,12 +188,14 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     help="open: jobs start; hold: new jobs stay pending; drain: new jobs are refused.",
 )
 @click.option(
-    "--lend-limit", type=GpuLimitType(), help="Most GPUs that the pool lends, or none for no limit."
+    "--lend-limit",
+    type=GpuLimitType(),
+    help="Maximum GPUs that the pool lends, or none for no limit.",
 )
 @click.option(
     "--borrow-limit",
     type=GpuLimitType(),
-    help="Most GPUs that the pool borrows, or none for no limit.",
+    help="Maximum GPUs that the pool borrows, or none for no limit.",
 )
 @click.option(
     "--weight", type=WeightType(), help="Pools are served in the order of use / (quota · weight)."
@@ -201,12 +203,12 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 @click.option(
     "--lend-budget-hours",
     type=BudgetType(),
-    help="Most GPU-hours that the pool lends in a month, or none.",
+    help="Maximum GPU-hours that the pool lends in a month, or none.",
 )
 @click.option(
     "--slowed-budget-pct",
     type=BudgetType(),
-    help="Most percent of its jobs that sharing may delay, or none.",
+    help="Maximum percentage of its jobs that sharing may delay, or none.",
 )
 @click.option("--for", "span", type=SPAN, help="Undo the change after this time, like 2h.")
 @click.option("--version", type=int, help="Refuse the change if the pool has another version.")

@@ -263,7 +263,10 @@ class Engine:
         return answer, trace(asked, before, facts_of(self.book, asked) or {})
 
     def settle_accounts(self) -> None:
-        """Do the observers' deferred work, before accounts are read. Later steps do not change."""
+        """Do the observers' deferred work, before accounts are read.
+
+        Later steps are the same without it.
+        """
         for observer in self._observers:
             observer.settle()
 

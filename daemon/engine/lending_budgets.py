@@ -27,9 +27,9 @@ HOURS = "hours"
 """Kind of reason why a pool must not lend: its budget of GPU-hours is spent."""
 
 NEAR = 1e-3
-"""GPU-seconds below which a remaining budget counts as 0. With a thousand GPUs and times in seconds
-since 1970, the rounding error is about this large. Checks at other times, such as after a restart,
-then have the same result."""
+"""GPU-seconds below which a remaining budget counts as 0. The rounding error is about this large
+with a thousand GPUs and times in seconds since 1970. So checks at other times, such as after a
+restart, have the same result."""
 
 LOANS = frozenset(("loan_opened", "loan_moved", "loan_closed"))
 

@@ -27,7 +27,7 @@ class AccountsObserver(StepObserver):
 
     @property
     def due(self) -> float:
-        """Time at which the accounts have something to book."""
+        """Time at which the accounts next have something to book; infinite if never."""
         return self.accounts.due
 
     def begin_step(self) -> None:

@@ -21,7 +21,7 @@ REAL = "as it was"
 """Label of the real schedule in tables, figures and JSON."""
 
 LEAST_WAIT = 1.0
-"""Shortest wait in the figure, in seconds; shorter waits count as none."""
+"""Shortest wait in the figure, in seconds; shorter waits count as 0."""
 
 SPAN = (60.0, 3600.0, 86400.0, 604800.0)
 TICKS = ("1 min", "1 h", "1 d", "1 w")

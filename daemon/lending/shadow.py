@@ -101,7 +101,7 @@ class ShadowCore:
         self._recorded.append((now, events, decisions))
 
     def settle(self) -> None:
-        """Process the queue. The result does not depend on the time. Costs steps of a core.
+        """Process the queue. The result is the same whenever this is called. Costs steps of a core.
 
         Raises ValueError if an event does not fit the shadow core, which must then be restarted.
         """

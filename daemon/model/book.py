@@ -295,7 +295,7 @@ class Spent(Struct):
     lends: int = 0
     """Number of GPUs lent since `since`."""
     look: float = 0.0
-    """Time of the next check of the pool if nothing else happens."""
+    """Time of the next check of the pool, if no other event causes one before."""
 
     def upto(self, now: float) -> float:
         """Return the GPU-seconds lent up to a time in the same month."""

@@ -338,7 +338,7 @@ class Estimated(Struct, frozen=True, tag=True):
 class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """The forecasts come from another model from now on.
 
-    `label` is the forecast that a backtest has chosen; "" for the one of the configuration.
+    `label` is the forecast that a backtest has chosen; "" for the configured forecast.
     """
 
     name: str

@@ -86,7 +86,7 @@ STRANGE_RATE, STRANGE_AT_ONCE = 1.0, 20.0
 """Rate and burst of lines from libraries, which may repeat an error without end and fill a disk."""
 
 STRANGE_LENGTH = 500
-"""The most characters of a library's line."""
+"""Maximum characters of a line of a library."""
 
 
 class LibraryLogHandler(logging.Handler):

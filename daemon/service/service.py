@@ -366,7 +366,7 @@ class Service(Reader):
         self.engine.do_idle_work()
 
     def _solve_for_shadow(self) -> None:
-        """Have the newest program of the core that simulates lending solved."""
+        """Have the shadow core's newest program solved."""
         if self.book.shadow is None or not self.engine.core.policy.needs.solver:
             return
         asked = self.engine.shadow_request
@@ -444,8 +444,8 @@ class Service(Reader):
     async def _recover(self) -> bool:
         """Recover the engine from the journal.
 
-        Returns False if the service stops before that succeeds. No more steps are made then, as the
-        engine's state is unknown.
+        Return False if the service stops before that succeeds. Then no more steps are made, because
+        the engine's state is unknown.
         """
         while True:
             try:

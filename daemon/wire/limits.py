@@ -109,7 +109,8 @@ ADDRESSES = 10_000
 """Maximum addresses for which wrong tokens are counted: some hundred KB."""
 
 DENIALS = 1.0
-"""Denied changes per second of one token that are written to the audit; more are counted only."""
+"""Denied changes per second of one token that are written to the audit. Further ones are only
+counted."""
 
 DENIALS_AT_ONCE = 100.0
 """Burst of denied changes of one token written to the audit."""

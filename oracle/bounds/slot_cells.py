@@ -1,10 +1,10 @@
-"""Cells of start slots: one per slot up to a horizon, and one coarse cell (the tail) for the rest.
+"""Cells of start slots: one per slot up to a horizon, and one coarse cell (the tail) after it.
 
 A job's start window is as long as the baseline's queue, but good schedules use only its first
 slots. So each job gets one variable per slot up to a horizon, and one for its tail. In the tail the
-job has the cost of the first slot, and uses GPUs only where it would run for every start in the
-tail. This is a relaxation. If its LP starts no job in a tail, its bound equals that of all slots.
-Jobs that start in their tail get a longer horizon.
+job has the cost of the tail's first slot, and uses GPUs only in slots in which it would run for
+every start in the tail. This is a relaxation. If its LP starts no job in a tail, its bound equals
+that of all slots. Jobs that start in their tail get a longer horizon.
 """
 
 from __future__ import annotations

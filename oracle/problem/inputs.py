@@ -15,8 +15,8 @@ from sia.console.errors import UserError
 from sia.wording import as_typed, counted
 
 FEW = 0.01
-"""Share of the log's jobs below which a note about the window is printed: real logs often begin
-with little load."""
+"""Share of the log's jobs in the window below which a note is printed: real logs often begin with
+little load."""
 
 
 class Inputs(NamedTuple):

@@ -374,7 +374,7 @@ class Solving:
                 horizons[place] *= 2
 
     def _limit(self) -> float:
-        """Return the cost from which on a schedule is not an improvement."""
+        """Return the cost that an improvement must be below."""
         cost = self._best.known.cost
         if self.problem.whole:
             return cost - 1.0 + 2 * TOLERANCE * max(1.0, cost)

@@ -274,7 +274,7 @@ def outlook_words(outlook: OutlookView | None, now: float) -> list[str]:
     lines.append(
         _plan_words(outlook, now)
         if outlook.plan
-        else "no round is planned for it yet: the next plan, when a round begins, has it"
+        else "no round is planned for it yet: the next plan, made when a round begins, includes it"
     )
     if outlook.other:
         lines.append(

@@ -85,7 +85,7 @@ class EnginePlayout(Playout[Step]):
         engine.become_forecast()
         self._engine, self.now, self._run_time_of, self._pools = engine, now, run_time_of, pools
         self._follows = engine.core.policy.needs.preemption  # it needs all start times
-        self._seen: list[Input] = []  # reports of attempts that reacted to an effect, at once
+        self._seen: list[Input] = []  # by job: number of its valid scheduled end
         self._latest: dict[str, int] = {}  # by job: sequence number of its valid scheduled end
         for end, record in ends(alive(engine.book, pools), now, run_time_of):
             if record.placed and record.phase is not JobPhase.STOPPING:

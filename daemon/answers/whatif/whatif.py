@@ -70,7 +70,7 @@ class WhatIfOutcome(Struct, frozen=True):
 
 
 def play(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
-    """Simulate the unchanged engine. The simulation modifies the engine."""
+    """Simulate the engine without the change. The simulation modifies the engine."""
     return _play(engine, now, question, ())
 
 
@@ -116,10 +116,12 @@ def names_of(book: Book, question: Question) -> list[str]:
 
 
 def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] | None:
-    """Return the pools that a change can affect: those of the same sharing groups; None for all.
+    """Return the pools that a change can affect: all pools of the changed sharing groups.
 
-    Sharing groups are independent as long as no GPU is out of service, no job needs certain
-    nodes, and the policy does not plan all groups in one program.
+    None means all.
+
+    Sharing groups are independent if no GPU is out of service, no job needs certain nodes, and the
+    policy does not plan all groups in one program.
     """
     book, pools = engine.book, engine.core.state.pools
     bound = book.setup.areas or book.windows or engine.core.state.places is not None

@@ -230,7 +230,7 @@ class SlurmActions:
             run.released = loop.time()
 
     async def _has_begun(self, run: SlurmAttempt) -> bool:
-        """Return whether a job has started or ended; the next look has the details."""
+        """Return whether a job has started or ended; the next poll has the details."""
         assert run.ref is not None, "the attempt has a Slurm job id"
         job = (await self._seen([run.ref])).get(run.ref)
         return job is not None and job.state != "PENDING" and self._own.is_of(run, job)

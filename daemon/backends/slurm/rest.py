@@ -110,7 +110,7 @@ class Rest:
 
     @property
     def requeues(self) -> bool:
-        """Whether there are commands: no version of slurmrestd requeues jobs."""
+        """Whether jobs can be requeued: only by commands, because slurmrestd cannot do it."""
         return self._commands is not None
 
     @property

@@ -44,7 +44,7 @@ NICE = 10
 """Niceness of an update, so that the daemon and its jobs have precedence."""
 
 UNFINISHED = "next-"
-"""Prefix of the folders of stopped updates; the rest of the name is a digest of their options."""
+"""Prefix of the folders of stopped updates; a digest of their options follows."""
 
 KEPT = (POINTS, f"{FIGURE}.svg", f"{FIGURE}.png", FRONT)
 """Files of a search that an update keeps; the daemon reads the last one."""

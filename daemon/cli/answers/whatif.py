@@ -71,10 +71,10 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @_pool_option(
     "--lend-limit",
     GpuLimitType(),
-    "Most GPUs that a pool lends: 0 for no lending, none for no limit.",
+    "Maximum GPUs that a pool lends: 0 for no lending, none for no limit.",
 )
 @_pool_option(
-    "--borrow-limit", GpuLimitType(), "Most GPUs that a pool borrows, or none for no limit."
+    "--borrow-limit", GpuLimitType(), "Maximum GPUs that a pool borrows, or none for no limit."
 )
 @_pool_option("--weight", WeightType(), "Weight of a pool.")
 @click.option("--lending", type=click.Choice(["on", "off"]), help="Turn lending on or off.")
@@ -91,7 +91,7 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @click.option(
     "--starts",
     type=click.IntRange(1, WHATIF_MOST),
-    help=f"Most job starts to simulate.  [default: {WHATIF_STARTS}]",
+    help=f"Maximum number of job starts to simulate.  [default: {WHATIF_STARTS}]",
 )
 @click.option("--file", type=click.File("rb"), help="Read the question as JSON; - for stdin.")
 @asks

@@ -173,7 +173,10 @@ class TokenAuth:
         return who
 
     def _job(self, token: str) -> Principal | None:
-        """Return the principal of a job's token. Raises ProblemError above the rate limit."""
+        """Return the principal of a job's token, else None.
+
+        Raises ProblemError above the rate limit.
+        """
         attempt = self._jobs.read(token)
         if attempt is None:
             return None

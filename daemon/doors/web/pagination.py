@@ -11,7 +11,7 @@ from msgspec import Meta
 from daemon.doors.http.operations import Parameter
 
 ROWS = 100
-"""Rows of a table on one page; rendering takes about 10 ms."""
+"""Maximum number of rows of a table on one page; rendering takes about 10 ms."""
 
 MAX_NUMBER = 10**6
 """Maximum page number."""

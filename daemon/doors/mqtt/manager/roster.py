@@ -25,7 +25,7 @@ class DesiredAttempt:
     """An attempt that should run or be stopped."""
 
     def __init__(self, order: StartEffect, since: float, seen: int | None) -> None:
-        """Store an order of a monotonic time; `seen` is the number of syncs when it was seen."""
+        """Store an order with its monotonic time, and the number of syncs when it was seen."""
         self.order, self.since, self.seen = order, since, seen
         self.stop: StopKind | None = None
 

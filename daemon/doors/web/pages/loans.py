@@ -203,7 +203,7 @@ def month_of(time: float) -> str:
 
 
 def month_beside(month: str, by: int) -> str:
-    """Return the month at an offset from another one, like 2026-11."""
+    """Return the month that is `by` months after another one, like 2026-11."""
     year, number = map(int, month.split("-"))
     years, number = divmod(year * 12 + number - 1 + by, 12)
     return f"{years}-{number + 1:02}"
