@@ -107,14 +107,14 @@ class Names:
         return found
 
     def has(self, name: str) -> bool:
-        """Return whether there is a node with this short name that is not out, or a group."""
+        """Return whether a node in service, or a group, has this short name."""
         table = self._state.nodes
         return table is None or self.real[name] not in table.out
 
     def places(self, job: JobStateView) -> list[UnitsPlace]:
         """Return the sets of units on which a job may run, with the factor on its run time.
 
-        O(1) amortised over jobs that ask for the same nodes.
+        O(1) amortised over jobs that request the same nodes.
         """
         table = self._state.nodes
         if table is None:
@@ -157,7 +157,7 @@ class StartChoice(NamedTuple):
 
 
 class RunningView(NamedTuple):
-    """A running job as a plan sees it."""
+    """The properties of a running job that a plan uses."""
 
     job: JobStateView
     end: float
@@ -167,23 +167,23 @@ class RunningView(NamedTuple):
 
 
 class JvuOutlook:
-    """Everything that a decision knows. Times are in seconds; slots are cycles from `now`.
+    """The inputs of a decision. Times are in seconds; slots are cycles from `now`.
 
     Attributes:
         now: When the present cycle began.
         running: The running jobs, by name.
-        choices: By pending job, its choices, the soonest first; jobs come in the order in which
-            the greedy mode takes them.
-        problem: All of it as STRL; None if no pending job has a choice.
-        overdue: Of the pending jobs that the cluster could hold, the one that waits longest beyond
-            the planner's patience, by group.
-        partitions: The units that no choice tells apart.
-        scope: Of which jobs it is.
-        owned: The pending jobs that fit in what their own pools' jobs leave of the quotas, where
-            pools share. They are planned first; in plans of other jobs, free GPUs are kept for
-            those of them that still wait.
+        choices: The choices of each pending job, the earliest first. Jobs are in the order of the
+            greedy mode.
+        problem: The choices as an STRL problem; None if no pending job has a choice.
+        overdue: For each group, the pending job that has waited longest beyond option `patience`,
+            among the jobs that the cluster could hold.
+        partitions: The partitions of units that no choice distinguishes.
+        scope: The pending jobs that the plan covers.
+        owned: The pending jobs that fit into the rest of their pools' quotas, if pools share. They
+            are planned first. Plans of other jobs leave free GPUs for those of them that still
+            wait.
         is_large: Whether an exact program of all choices would have too many columns. Then choices
-            without room are left out, and the program takes later starts loosely.
+            that do not fit are left out, and the program relaxes later starts.
     """
 
     def __init__(
@@ -199,9 +199,9 @@ class JvuOutlook:
         jobs: Collection[JobStateView] | None = None,
         pool: PoolStateView | None = None,
     ) -> None:
-        """Look at the cluster. O(pending jobs · choices + running jobs).
+        """Read the cluster. O(pending jobs · choices + running jobs).
 
-        Jobs of the scope alone have choices: all of them, or these, or those of this pool.
+        Only jobs of the scope have choices: all jobs, `jobs`, or the jobs of one pool.
         """
         self.now, self.running = now, {names.job(each.job): each for each in running}
         self._state, self._params, self._names = state, params, names
@@ -250,10 +250,10 @@ class JvuOutlook:
                 yield StrlHolding(f"d{number}", units, gone.until)
 
     def _kept(self, waiting: Sequence[JobStateView]) -> Iterable[StrlHolding]:
-        """Yield free units that owners' jobs wait for, so that no other job takes them.
+        """Yield holdings of free units for owners' jobs that wait, so that no other job takes them.
 
-        In the plan of a pool all are kept but those of its quota: a job that it kills would else
-        be within the quota at once, and its successor outside.
+        In the plan of a pool all free units except those of its quota are held: otherwise a killed
+        job would fit the quota at once, and the job that it was killed for would not.
         """
         table = self._state.nodes
         if table is None:
@@ -287,7 +287,7 @@ class JvuOutlook:
                 yield StrlHolding(f"o{number}", units, self.now + 2.0 * self._params.ahead)
 
     def _units(self) -> dict[str, int]:
-        """Return how many units there are of each node or group."""
+        """Return the number of units of each node or group."""
         table = self._state.nodes
         if table is not None:
             return {
@@ -313,10 +313,10 @@ class JvuOutlook:
         return found
 
     def overdue_from(self, job: JobStateView) -> float:
-        """Return from when on a job's wait counts against the planner's patience.
+        """Return the time from which on a job's wait counts for option `patience`, in seconds.
 
-        Infinite while no set of its nodes has as many GPUs, whoever uses them: nobody need wait
-        for a job that cannot start. O(its places) amortised.
+        Infinite while no set of its nodes has enough GPUs in all: no job should wait for one that
+        cannot start. O(its places) amortised.
         """
         there = (each for each in self._names.places(job) if self._size(each.units) >= job.width)
         first = min((opens(job.job, each.among) for each in there), default=inf)
@@ -329,7 +329,7 @@ class JvuOutlook:
         return size
 
     def _owned(self, pending: Sequence[JobStateView]) -> set[JobStateView]:
-        """Return the pending jobs that fit in what is left of quotas, where pools share."""
+        """Return the pending jobs that fit into the rest of their pools' quotas, if pools share."""
         room = {
             pool: pool.quota - pool.dedicated
             for group in self._state.groups
@@ -344,7 +344,7 @@ class JvuOutlook:
         return owned
 
     def _starts(self) -> list[int]:
-        """Return the slots in which starts are considered: when GPUs are freed, and some others."""
+        """Return the slots of possible starts: those in which GPUs become free, and some others."""
         params = self._params
         slots, most = params.slots, max(2, params.starts)
         if slots <= most:
@@ -367,7 +367,7 @@ class JvuOutlook:
         return Partitions(self.units, self.held, [*sets])
 
     def _columns(self) -> int:
-        """Return how many columns an exact program has for the choices."""
+        """Return the number of columns of an exact program of the choices."""
         count = {units: len(parts) for units, parts in self.partitions.of.items()}
         return sum(
             1 if (parts := count[choice.leaf.units]) == 1 else 1 + parts
@@ -376,11 +376,12 @@ class JvuOutlook:
         )
 
     def _cull(self) -> None:
-        """Leave out choices without room, and thin the others. O(choices · running jobs).
+        """Remove choices that do not fit, and some later starts. O(choices · running jobs).
 
-        A choice has room where running jobs leave it, or where kills that each cost less than the
-        choice is worth make it. Two small jobs that together outweigh a kill are thus not seen;
-        they are once there are fewer choices. Of later starts those after 1, 2, 4, … slots stay.
+        A choice fits if running jobs leave enough units, or if kills free enough that each cost
+        less than the value of the choice. So two small jobs that only together have more value than
+        a kill costs are not considered until there are fewer choices. Of later starts those after
+        1, 2, 4, … slots remain.
         """
         rooms: dict[Units, SetRoom] = {}
         kept: dict[str, list[StartChoice]] = {}
@@ -404,7 +405,7 @@ class JvuOutlook:
             self.choices[job_id] = [c for c in choices if c.slot in slots] or choices[:1]
 
     def _coarse(self) -> list[int]:
-        """Return the slots of starts in a large plan: what is far away is planned again anyway."""
+        """Return the slots of starts in a large plan: few later ones, as these are replanned."""
         slots, last = [0], 1
         while last < self._params.slots:
             slots.append(last)
@@ -413,7 +414,7 @@ class JvuOutlook:
 
     @property
     def last_start(self) -> float:
-        """When the last slot begins in which starts are considered, in seconds."""
+        """The begin of the last slot of possible starts, in seconds."""
         return self.now + (self._params.slots - 1) * self._params.cycle
 
     @property
@@ -422,14 +423,14 @@ class JvuOutlook:
         return self._state.nodes is None
 
     def unit_of(self, job: JobStateView) -> str:
-        """Return the name of a job's group, where all its GPUs are alike."""
+        """Return the short name of a job's group; for clusters in which all GPUs are alike."""
         return self._names.groups[job.pool.group]
 
     def planned(self, start: PlannedStart) -> list[StartChoice]:
-        """Return where a planned start may be, where nodes differ: the likeliest place first.
+        """Return the choices that a planned start may stand for, the likeliest first.
 
-        That is the one on which the job would run as long as planned. Only for an outlook of some
-        of the pending jobs.
+        The likeliest is on the nodes on which the job would run as long as planned. Only for an
+        outlook of some of the pending jobs, in a cluster whose nodes differ.
         """
         job = self._state.jobs[start.job_id]
         long, run_time = start.end - start.start, self.run_time(job)
@@ -440,9 +441,9 @@ class JvuOutlook:
         return [StartChoice(start.job_id, leaf, slot, 1.0) for leaf in leaves]
 
     def outranks(self, planned: PlannedStart, job: JobStateView) -> bool:
-        """Return whether a planned start keeps its place beside that of a new job.
+        """Return whether a planned start takes precedence over a new job.
 
-        One that has started since the plan was made counts among the running jobs.
+        False if the planned job has started since: it then counts as a running job.
         """
         other = self._state.jobs.get(planned.job_id)
         if other is None or other.stream is not None:
@@ -460,7 +461,7 @@ class JvuOutlook:
             return whole
         pause = job.pause(self._state.options.resume_cost)
         rest = max(0.0, whole - job.done) / job.pace + pause
-        return max(rest, self._params.cycle * 1e-3)  # an estimate of 0 is one of a moment
+        return max(rest, self._params.cycle * 1e-3)  # an estimate of 0 still takes some time
 
     def _choices(self, job: JobStateView, starts: Sequence[int]) -> list[StartChoice]:
         first = self.overdue.get(job.pool.group)
@@ -490,7 +491,7 @@ class JvuOutlook:
                     found.append(StartChoice(job.job.id, leaf, slot, worth))
         if (
             own and anyway
-        ):  # a start later is never worth more, although a missed deadline may be over then
+        ):  # a later start never has more value, even if the deadline was missed before
             most: dict[Units, float] = {}
             for at, choice in reversed([*enumerate(found)]):
                 units = choice.leaf.units
@@ -499,16 +500,16 @@ class JvuOutlook:
         return found
 
     def _starts_of(self, job: JobStateView, starts: Sequence[int], places: int) -> Sequence[int]:
-        """Return the slots in which starts of a job on so many places are considered."""
+        """Return the slots of possible starts of a job that has `places` sets of nodes."""
         if job.job.strl:
             asked = {self.slot_after(time) for time in steps_of(job.job)}
             starts = sorted({*starts, *(at for at in asked if at < self._params.slots)})
         return starts[:: max(1, ceil(places * len(starts) / MOST_CHOICES))]
 
     def _room_for(self, job: JobStateView) -> float:
-        """Return when an overdue job should find room, by the estimates: others end before.
+        """Return when an overdue job should be able to start: other new starts must end before.
 
-        After twice the planner's patience the others do not start at all.
+        The time follows from the estimates. After twice option `patience` no other job starts.
         """
         if self.now - self.overdue_from(job) > 2.0 * self._params.patience:
             return -inf
@@ -524,14 +525,14 @@ class JvuOutlook:
         return self.now
 
     def running_units(self, name: str) -> dict[str, int]:
-        """Return the units that a running job holds."""
+        """Return the units of a running job, by node or group."""
         return self._names.held(self.running[name].job)
 
     def kill_cost(self, each: RunningView) -> float:
-        """Return what a kill costs in the plan; infinite if this plan must not kill the job.
+        """Return the cost of a kill in the plan; infinite if this plan must not kill the job.
 
-        Where pools share, a job within its pool's quota is killed for jobs of its pool alone. For
-        an owner's job all kills of others together cost less than a start one slot later.
+        If pools share, only jobs of the same pool may kill a job within its pool's quota. All kills
+        for an owner's job together cost less than a start one slot later.
         """
         pool = each.job.pool
         if not owners_first(self._state.options, pool.group) or each.cost == inf:
@@ -541,7 +542,7 @@ class JvuOutlook:
             return inf if inside else SOONER / 2.0 * each.cost / self._all_costs
         if self.scope is Scope.POOL:
             return each.cost if inside and pool is self._pool else inf
-        fits = pool.dedicated + each.job.width <= pool.quota  # it would be within at once
+        fits = pool.dedicated + each.job.width <= pool.quota  # it would fit the quota at once
         return inf if inside or fits or pool.group in self._needed else each.cost
 
     def kill_leaf(self, name: str) -> Kill | None:
@@ -552,8 +553,8 @@ class JvuOutlook:
         cost = self.kill_cost(each)
         if cost == inf or not units or each.end <= begin:
             return None
-        # Inside `job` it frees this job's units only, so that the set need not name them; sets of
-        # their own would tell apart what is alike.
+        # Inside `job` a kill frees only this job's units, so the set need not name them; separate
+        # sets would make more partitions.
         everywhere = frozenset(self.units)
         return Kill(everywhere, sum(units.values()), begin, each.end, cost)
 
@@ -572,7 +573,7 @@ class JvuOutlook:
 
 
 class SetRoom:
-    """How many units of a set running jobs leave free, by slot."""
+    """The number of units of a set that running jobs leave free in each slot."""
 
     def __init__(self, outlook: JvuOutlook, units: Units) -> None:
         """Count them. O(running jobs)."""
@@ -595,7 +596,7 @@ class SetRoom:
         self._first_kill = outlook.soonest_kill
 
     def has(self, choice: StartChoice) -> bool:
-        """Return whether there is room for a choice alone."""
+        """Return whether a choice fits if no other is chosen."""
         slot = choice.slot
         free = self._free.get(slot)
         if free is None:

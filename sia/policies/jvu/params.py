@@ -18,24 +18,25 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gentle": {"features": "puol", "stop": 3.0, "lost": 10.0, "kills": 1},
     "no-kills": {"features": "uo"},
 }
-"""What each preset sets. `gentle` kills best effort for a deadline, once and while it has done
-little; `deadlines` lets best effort wait a day behind deadlines."""
+"""The options that each preset sets. With `gentle` a best-effort job is killed for a deadline only
+once, and only while it has done little work; with `deadlines` best effort waits up to a day for
+deadlines."""
 
 Positive = Annotated[float, Meta(gt=0, le=MAX_TIME)]
 Amount = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
 
 
 class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
-    """What is handled (Fig. 14), in which slots, and what ends are worth. Times are in seconds."""
+    """Features (Fig. 14), slots, and the values of ends. Times are in seconds."""
 
     features: str = "puo"
     """Letters, or `base` for none.
 
-    p: running jobs may be killed; u: an estimate that is up grows exponentially; o: an end after
-    the deadline is still worth something; l: work that a kill throws away counts as well.
+    p: running jobs may be killed; u: an estimate that has passed grows exponentially; o: an end
+    after the deadline still has some value; l: the work that a kill loses counts in its cost.
     """
     cycle: Positive = 5.0
-    """Decisions are made at multiples of it, and slots are as long."""
+    """Time between decisions, which are made at its multiples; also the length of a slot."""
     ahead: Positive = 600.0
     """How far ahead starts are planned."""
     delay: Annotated[float, Meta(ge=0, le=86400.0)] = 0.0
@@ -45,7 +46,7 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     everything: bool = False
     """Whether all jobs are planned at once; the default."""
     slo: Amount = 1000.0
-    """Value of an end by the deadline, if the job does not say."""
+    """Value of an end by the deadline, if the job states none."""
     best: Amount = 1.0
     """Value of a best-effort job that ends as soon as it is submitted."""
     least: Amount = 0.01
@@ -56,14 +57,16 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     stop: Annotated[float, Meta(ge=0, le=MAX_VALUE)] = 1.01
     """Cost of a kill, as a factor on the value of the job's expected end."""
     lost: Amount = 1.0
-    """Cost of each GPU-hour of work that a kill throws away, with l."""
+    """Cost of each GPU-hour of work that a kill loses, with feature l."""
     kills: Annotated[int, Meta(ge=0, le=1000)] = 5
-    """A job that was killed so often is not killed again."""
+    """Largest number of kills of a job."""
     patience: Positive = 14400.0
-    """A job that waits longer, after its deadline if it has one, comes before others: only those
-    start that end before it could. After twice as long, nobody else starts: no job starves."""
+    """After this wait (counted from its deadline, if it has one) a job comes before the others:
+    they
+    start only if they end before it can start. After twice this wait no other job starts, so that
+    no job starves."""
     starts: Annotated[int, Meta(ge=1, le=500)] = 24
-    """The most starts of one job on one set of nodes that a plan considers."""
+    """Largest number of possible starts of one job on one set of nodes in a plan."""
     nodes: Annotated[int, Meta(ge=1, le=10**9)] = 100
     """Limit on the nodes of branch and bound of one program."""
     iterations: Annotated[int, Meta(ge=1, le=10**12)] = 20_000
@@ -72,7 +75,7 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     """Sets several options by one word; see `PRESETS`."""
 
     def __post_init__(self) -> None:
-        """Check what depends on several options. Raises ValueError."""
+        """Check the options against each other. Raises ValueError."""
         letters = self.letters
         if not set(letters) <= set(LETTERS) or len(set(letters)) < len(letters):
             raise ValueError(
@@ -103,5 +106,5 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
 
     @property
     def letters(self) -> str:
-        """The letters; none for `base`."""
+        """The letters of the features; empty for `base`."""
         return "" if self.features == BASE else self.features

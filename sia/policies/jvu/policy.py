@@ -1,4 +1,4 @@
-"""JVuSched (JamaisVu, §4): jobs with deadlines and best effort in one plan that may kill."""
+"""JVuSched (JamaisVu, §4): one plan for jobs with deadlines and best effort, with kills."""
 
 from __future__ import annotations
 
@@ -43,23 +43,26 @@ from sia.state.nodes import NodeCounts
 from sia.wording import duration
 
 GAP = 1e-12
-"""Relative gap of a solve. Beside 1000 for each deadline, 1e-6 would hide best effort."""
+"""Relative gap of a solve. A deadline has the value 1000, so with a gap of 1e-6 the value of best
+effort would not count."""
 
 SCALE = 256.0
-"""Factor on the values in a program, a power of two. HiGHS prunes what is better by no more than
-1e-6, which is what a start one slot sooner is worth (`outlook.SOONER`)."""
+"""Factor on the values in a program, a power of two. HiGHS prunes solutions that are better by at
+most 1e-6, which is the value of a start one slot earlier (`outlook.SOONER`)."""
 
 SMALL = 1_000
-"""Coefficients of a program that gets as many nodes as option `nodes` says; one with ten times as
-many gets a tenth."""
+"""Number of coefficients up to which a program gets all nodes of option `nodes`; a program with ten
+times as many gets a tenth."""
 
 MOST_NEWER = 8
-"""Jobs that no plan knows yet and that are fitted in before one: no answer waits for a whole plan.
-Behind more of them a job has no start until the next plan, within a cycle."""
+"""Largest number of jobs newer than the plan that are added before a job, so that an answer does
+not
+take as long as a whole plan. A job behind more of them has no start until the next plan, within a
+cycle."""
 
 
 class _Memory(Struct, forbid_unknown_fields=True):
-    """What the state does not show."""
+    """The memory of the policy."""
 
     due: float | None
     grown: dict[str, tuple[int, float]]
@@ -70,7 +73,7 @@ class _Memory(Struct, forbid_unknown_fields=True):
     loose: bool
     known: int = 0
     planned: tuple[tuple[str, float, float], ...] = ()
-    """Job, start and end of the plan that others see."""
+    """Job, start and end of each start in the visible plan."""
 
 
 class AskedPlan(NamedTuple):
@@ -84,8 +87,8 @@ class AskedPlan(NamedTuple):
 class Jvu(Policy):
     """Plans all jobs in cycles, by an optimisation program or one after the other.
 
-    A cycle costs O(choices · (partitions + slots)), and the solver's time. Nothing is planned
-    before something has changed, a planned start is due, or an estimate is up.
+    A cycle costs O(choices · (partitions + slots)), and the solver's time. The policy plans only
+    after a change, when a planned start is due, or when an estimate has passed.
     """
 
     Params = JvuParams
@@ -95,7 +98,7 @@ class Jvu(Policy):
     heeds = frozenset({"deadline", "value", "prefers", "slowdown", "strl", "preemptible"})
 
     def __init__(self, params: JvuParams | None = None) -> None:
-        """Take the options; those of a preset replace the usual ones."""
+        """Take the options; those of a preset replace the defaults."""
         super().__init__(params)
         self._options: JvuParams = self.params.effective
 
@@ -105,22 +108,22 @@ class Jvu(Policy):
         self._worth = JobWorth(self._options)
         self._due = inf  # when the next decision is made
         self._grown: dict[str, tuple[int, float]] = {}
-        """By running job whose estimate was up: how often it has grown, and its expected end."""
+        """How often the estimate of a running job has grown, and its expected end, by job."""
         self._estimates: dict[str, float] = {}
-        """By job, the run time that it had outgrown when it was killed."""
+        """The grown estimate of the run time of each killed job, in seconds."""
         self._draining: list[Draining] = []
         self._asked: AskedPlan | None = None
         self._outlook: JvuOutlook | None = None  # of the latest decision
         self._first: dict[str, Taken] = {}
-        """Starts of the latest decision that are due later and go before those of guests."""
-        self._known = 0  # jobs that had arrived when the plan was made that others see
-        self._begins: dict[str, float] = {}  # by job, its start in that plan
+        """Later starts of the latest decision that take precedence over starts of guests."""
+        self._known = 0  # number of jobs that had arrived when the visible plan was made
+        self._begins: dict[str, float] = {}  # by job, its start in the visible plan
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
         super().attach(state)
 
     def memory(self) -> Any:
-        """Return what the state does not show."""
+        """Return the open question, the grown estimates and the visible plan."""
         return {
             "due": None if self._due == inf else self._due,
             "grown": {job_id: [*each] for job_id, each in self._grown.items()},
@@ -138,7 +141,7 @@ class Jvu(Policy):
         }
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
-        """Go on as the policy that remembered this."""
+        """Restore the memory."""
         self.attach(state)
         found = convert(memory, _Memory)
         self._due = inf if found.due is None else found.due
@@ -153,11 +156,11 @@ class Jvu(Policy):
                 self._intend(job, begin, end)
 
     def submitted(self, job: JobStateView) -> None:
-        """Forget how far a job that runs no more had outgrown its estimate."""
+        """Drop the growth of the estimate of a job that no longer runs."""
         self._grown.pop(job.job.id, None)
 
     def left(self, job: JobStateView) -> None:
-        """Forget a job that was cancelled; of one that started the estimate stays."""
+        """Forget a job that was cancelled; the estimate of a started one remains."""
         if job.stream is None and job.job.id not in self.state.jobs:
             self._estimates.pop(job.job.id, None)
 
@@ -214,7 +217,7 @@ class Jvu(Policy):
         return foretell(outlook, job, starts, slots)
 
     def _newer(self, job: JobStateView) -> list[JobStateView]:
-        """Return pending jobs that go before one and that the shown plan does not know. O(jobs)."""
+        """Return pending jobs before `job` that are not in the visible plan. O(jobs)."""
         if job.job.id in self._begins:
             return []
         found = [
@@ -227,7 +230,7 @@ class Jvu(Policy):
         return sorted(found, key=_precedence)
 
     def rank(self, job: JobStateView) -> Any:
-        """By the planned start; those without one as the greedy mode takes them."""
+        """Return the planned start; jobs without one follow in the order of the greedy mode."""
         return self._begins.get(job.job.id, inf), _precedence(job)
 
     def due(self) -> float:
@@ -243,7 +246,7 @@ class Jvu(Policy):
     # Decisions
 
     def _decide(self, now: float) -> Proposals:
-        """Plan; the greedy mode comes first, and is the answer where there is no other."""
+        """Plan by the greedy mode, and ask a solver for a better plan unless it is optimal."""
         self._draining = [each for each in self._draining if each.until > now]
         yield from self._owners_first(now)
         outlook = self._look(now)
@@ -272,15 +275,15 @@ class Jvu(Policy):
             yield from self._carry_out(greedy, now)
 
     def _compile(self, asked: AskedPlan) -> CompiledStrl:
-        """Compile a problem. Where it is large, only starts in the first slot are exact."""
+        """Compile a problem. In a large one only starts in the first slot are exact."""
         first = asked.problem.now + self._options.cycle / 2.0
         return CompiledStrl(asked.problem, first if asked.loose else inf)
 
     def _owners_first(self, now: float) -> Proposals:
-        """Start jobs within their quotas where pools share, whatever other jobs are worth.
+        """Start jobs within their quotas, if pools share, whatever the value of other jobs.
 
-        Then let pools kill jobs of their own, within their quotas, for others of their own that
-        are worth more. The greedy mode decides, as owners' jobs all have room at the same time.
+        Then pools may kill their own jobs within their quotas for other jobs of their own with more
+        value. The greedy mode decides, because all owners' jobs fit at the same time.
         """
         self._first = {}
         if not any(owners_first(self.state.options, group) for group in self.state.groups):
@@ -300,16 +303,16 @@ class Jvu(Policy):
                     if taken.choice.slot <= outlook.soonest_kill
                 }
                 self._first |= yield from self._apply(JvuPlan(soon, plan.kills), now)
-        if killed:  # which may leave room in the quota for narrower jobs
+        if killed:  # now narrower jobs may fit the quota
             yield from self._start_owned(now)
 
     def _may_kill_own(self, pool: PoolStateView) -> bool:
-        """Return whether a pool may kill jobs within its quota for others of its own."""
+        """Return whether a pool may kill jobs within its quota for other jobs of its own."""
         first = owners_first(self.state.options, pool.group)
         return first and "p" in self._options.letters and pool.dedicated > 0
 
     def _start_owned(self, now: float) -> Proposals:
-        """Start owners' jobs; again after kills, as a killed job may be one within its quota."""
+        """Start owners' jobs; repeat after kills, because a killed job may fit its quota."""
         before = inf
         while (guests := sum(pool.spare for pool in self.state.pools.values())) < before:
             before = guests
@@ -331,7 +334,7 @@ class Jvu(Policy):
         )  # fmt: skip
 
     def _runners(self, now: float, *, keep: bool) -> list[RunningView]:
-        """Return the running jobs as a plan sees them."""
+        """Return the running jobs for a plan."""
         return [
             self._running(job, now, keep=keep)
             for job in self.state.jobs.values()
@@ -339,7 +342,7 @@ class Jvu(Policy):
         ]
 
     def _running(self, job: JobStateView, now: float, *, keep: bool) -> RunningView:
-        """Return a running job with its expected end, which grows if it is up (§4.2)."""
+        """Return a running job with its expected end, which grows after it has passed (§4.2)."""
         params, job_id = self._options, job.job.id
         whole = max(job.run_time, self._estimates.get(job_id, 0.0))
         times, grown = self._grown.get(job_id, (0, -inf))
@@ -354,9 +357,9 @@ class Jvu(Policy):
         return RunningView(job, end, cost)
 
     def _planned(self, answer: ProgramSolved) -> JvuPlan:
-        """Return the plan that an answer means, by what is true now.
+        """Return the plan of an answer, as far as it still fits the state.
 
-        Where the solver stopped early it is improved; without an answer it is the greedy one.
+        If the solver stopped early, the plan is improved; without an answer it is the greedy plan.
         """
         asked, self._asked = self._asked, None
         compiled, self._compiled = self._compiled, None
@@ -366,7 +369,7 @@ class Jvu(Policy):
         planner = Greedy(outlook, self._options.slots)
         if answer.status not in ("optimal", "feasible") or outlook.problem is None:
             return planner.plan()
-        if compiled is None:  # a restart came between request and answer
+        if compiled is None:  # the daemon restarted between request and answer
             compiled = self._compile(asked)
         alike = [a.nodes for a in compiled.partitions.parts] == [a.nodes for a in parts]
         numbers = {self._names.job(job): job.job.id for job in self.state.jobs.values()}
@@ -388,7 +391,7 @@ class Jvu(Policy):
         return planner.improve(JvuPlan(taken, kills))
 
     def _carry_out(self, plan: JvuPlan, now: float) -> Proposals:
-        """Kill and start what the plan wants now; plan the next decision."""
+        """Carry out the kills and starts that the plan has now; set the next decision."""
         later = yield from self._apply(plan, now)
         self._show(self._first | later)
         self._plan_next(now)
@@ -396,7 +399,7 @@ class Jvu(Policy):
     def _apply(
         self, plan: JvuPlan, now: float
     ) -> Generator[Proposal, ProposalResult, dict[str, Taken]]:
-        """Kill and start what the plan wants now; return what it wants later."""
+        """Carry out the kills and starts that the plan has now; return its later starts."""
         outlook = self._outlook
         assert outlook is not None
         parts = outlook.partitions.parts
@@ -452,7 +455,7 @@ class Jvu(Policy):
     ) -> NodeCounts | None:
         """Return GPUs of nodes for a start now; None if there are too few.
 
-        Of the nodes of a partition the fullest one that has room comes first.
+        Within a partition the fullest nodes with free GPUs come first.
         """
         table = self.state.nodes
         draining: dict[str, int] = {}
@@ -493,7 +496,7 @@ class Jvu(Policy):
             return f"planned now, to end {duration(left)} before its deadline"
         return f"planned now, to end {duration(-left)} after its deadline"
 
-    # The plan that others see, and when to look again
+    # The visible plan, and the time of the next decision
 
     def _show(self, later: dict[str, Taken]) -> None:
         self._known = max((job.arrival for job in self.state.jobs.values()), default=0)
@@ -510,7 +513,7 @@ class Jvu(Policy):
         self.plan[job.pool.group].intend(job, begin, end, job.width)
 
     def _plan_next(self, now: float) -> None:
-        """Decide again when a planned start is due, an estimate is up, or a value changes."""
+        """Set the next decision: when a start is due, an estimate passes, or a value changes."""
         if not self.state.waiting:
             return
         times = [*self._times(now)]
@@ -541,12 +544,12 @@ class Jvu(Policy):
         return (job for job in self.state.jobs.values() if job.stream is None)
 
     def check(self) -> None:
-        """Assert that what is remembered is of jobs that there are. O(jobs)."""
+        """Assert that the memory names only jobs of the state. O(jobs)."""
         jobs = self.state.jobs
         assert all(i in jobs and jobs[i].stream is not None for i in self._grown)
         assert self._estimates.keys() <= jobs.keys()
 
 
 def _precedence(job: JobStateView) -> tuple[bool, int]:
-    """Order jobs as the greedy mode does: those with a deadline first, then by arrival."""
+    """Return the sort key of the greedy mode: jobs with a deadline first, then by arrival."""
     return job.job.deadline is None, job.sequence

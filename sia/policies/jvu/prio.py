@@ -14,14 +14,14 @@ from sia.state.nodes import NodeCounts
 
 
 class PrioParams(Struct, frozen=True):
-    """Whether best effort makes room for deadlines."""
+    """The options of `prio`."""
 
     kill: bool = False
     """Whether running best-effort jobs are killed for a job with a deadline that does not fit."""
 
 
 class Prio(Policy):
-    """Knows no run times: in each group the first job that does not fit blocks the rest.
+    """Uses no run times: in each group the first job that does not fit blocks the others.
 
     Jobs with a deadline come before all others, in order of priority and arrival. A pass costs
     O(n log n) in the jobs of the changed groups.

@@ -1,4 +1,4 @@
-"""What ends and kills are worth (§4.1.2, §4.3)."""
+"""The values of ends, and the costs of kills (§4.1.2, §4.3)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ class JobWorth:
         self._params = params
 
     def end(self, job: Job, end: float, now: float) -> float:
-        """Return what an end is worth, as known at `now`."""
+        """Return the value of an end, as known at `now`."""
         if job.deadline is None:
             return self._best_effort(end - job.submit)
         full = self._params.slo if job.value is None else job.value
         return self._late(job, job.deadline, full, end, now)
 
     def choice(self, job: Job, begin: float, end: float, now: float, among: str = "") -> float:
-        """Return what a run is worth, on a set of the job's own STRL or not, as known at `now`.
+        """Return the value of a run, as known at `now`.
 
-        What STRL says holds for a run that ends by the job's deadline, if it has one.
+        `among` is a set of the job's own STRL, whose value applies if the run ends by the job's
+        deadline, or if it has none.
         """
         if not job.strl:
             return self.end(job, end, now)
@@ -36,7 +37,7 @@ class JobWorth:
         return min(full, self._late(job, job.deadline, full, end, now))
 
     def start(self, job: Job, begin: float, among: str = "") -> float:
-        """Return what a start is worth by the job's own STRL: on one of its sets, or on the best.
+        """Return the value of a start by the job's own STRL, on the set `among` or the best set.
 
         O(its `nck`).
         """
@@ -74,19 +75,19 @@ class JobWorth:
 
 
 def lost_work(job: JobStateView, now: float) -> float:
-    """Return the work, in seconds at its own width, that a kill throws away."""
+    """Return the work that a kill loses, in seconds at the job's own width."""
     work = job.work(now)
     cost = job.job.preemptible
     return work if cost is None or cost == RESTART else min(work, job.job.stop_seconds or 0.0)
 
 
 def opens(job: Job, among: str = "") -> float:
-    """Return from when on a start is worth something, on a set of the job's own STRL or on any."""
+    """Return when a start first has a value on the set `among`, or on any set, in seconds."""
     asks = wanted_of(asks_of(job.strl)) if job.strl else ()
     starts = (ask.start for ask in asks if among in ("", ask.among))
     return job.submit + min(starts, default=0.0)
 
 
 def steps_of(job: Job) -> list[float]:
-    """Return when starts of a job change their worth by its own STRL, in seconds."""
+    """Return the times at which the values of starts change by the job's own STRL, in seconds."""
     return [job.submit + ask.start for ask in asks_of(job.strl)] if job.strl else []

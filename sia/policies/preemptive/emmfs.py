@@ -51,7 +51,7 @@ class ElasticMaxMin(Policy):
         super().attach(state)
 
     def widths(self, job: JobStateView) -> tuple[int, int]:
-        """Return the least and the most GPUs of an elastic job."""
+        """Return the smallest and the largest width of an elastic job, in GPUs."""
         return least_width(job.job), most_width(job.job)
 
     def memory(self) -> Any:
@@ -62,7 +62,7 @@ class ElasticMaxMin(Policy):
         """Admit the same jobs again."""
         self.attach(state)
         kept = convert(memory, list[_Memory])
-        for own in kept:  # pools may have come and gone since
+        for own in kept:  # pools may have been added and removed since
             if own.pool in state.pools:
                 self._lines[state.pools[own.pool]].resume(own)
 
@@ -166,7 +166,7 @@ def deal(group: GroupStateView, demand: dict[PoolStateView, int]) -> dict[PoolSt
 
 
 def _cut(shares: dict[PoolStateView, int]) -> None:
-    """Reduce shares to what limits allow to borrow; the rest stays idle. O(pools · log pools)."""
+    """Reduce shares to the limits on borrowing; the other GPUs stay idle. O(pools · log pools)."""
     lent = sum(
         min(pool.lend_limit, max(0, pool.quota - gpus)) * pool.group.lending
         for pool, gpus in shares.items()
@@ -206,7 +206,7 @@ class _Line:
         self._pinned: dict[int, JobStateView] = {}  # running, must not be stopped or resized
         self._news: dict[
             int, JobStateView
-        ] = {}  # admitted or dismissed since widths were last dealt
+        ] = {}  # admitted or dismissed since the last call of `deal`
 
     def join(self, job: JobStateView) -> None:
         if job.sequence in self._admitted or job.sequence in self._others:
@@ -220,7 +220,7 @@ class _Line:
             self._admit(job)  # the admitted ones are the first; `deal` dismisses the last
 
     def pin(self, job: JobStateView) -> None:
-        """Take a job that has started and must not be stopped out of what is divided."""
+        """Exclude a started job that must not be stopped from the division."""
         if job.sequence in self._admitted:
             self._dismiss(job)
         del self._others[job.sequence]

@@ -33,9 +33,9 @@ from sia.policies.shared.ranked import Ranked
 
 @dataclass(slots=True)
 class _Life:
-    """A job's queue, since when, and its work in seconds when it was last promoted.
+    """A job's queue, the time at which it entered, and its work in seconds at its last promotion.
 
-    Of a job that a stop costs all its work, `ran` has the seconds that it ran before the last one.
+    For a job that loses all work by a stop, `ran` is the time that it ran before the last stop.
     """
 
     queue: int
@@ -59,7 +59,7 @@ class LasParams(Struct, frozen=True):
         tuple[Annotated[float, Meta(ge=LEAST_THRESHOLD)], ...],
         Meta(min_length=1, max_length=MAX_QUEUES),
     ] = LAS_THRESHOLDS
-    """GPU-seconds after which a job leaves each queue but the last, ascending."""
+    """GPU-seconds after which a job leaves each queue except the last, ascending."""
     promote: Annotated[float, Meta(ge=LEAST_PROMOTE)] = LAS_PROMOTE
     """A job that has waited this many times its run time returns to the first queue."""
 
@@ -128,7 +128,7 @@ class Las(Ranked):
         elif life.queue and job.job.id in self._entries:  # it was just preempted
             if job.job.preemptible != RESTART:
                 life.ran = job.done - life.promoted_with
-            elif self.state.now > job.start:  # nothing is done, but it has run
+            elif self.state.now > job.start:  # it has done no work, but has run
                 life.ran = self.state.now - job.start
             due = self.state.now + self.params.promote * life.ran
             heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))

@@ -17,9 +17,9 @@ from sia.policies.shared.earliest import Earliest
 class Easy(Policy):
     """First come, first served; later jobs may start if they do not delay the head.
 
-    By the run-time estimates, the head is promised the time at which enough running jobs will have
-    ended. A later job may start if it ends by then, or if it fits in the GPUs that the head leaves
-    over.
+    The head's start is the time at which, by the run-time estimates, enough running jobs have
+    ended. A later job may start if it ends by then, or if it fits into the GPUs that the head does
+    not need then.
     """
 
     needs = Needs(run_times=True)
@@ -102,7 +102,7 @@ class Easy(Policy):
     def _promise(
         running: Iterable[tuple[float, int, int]], head: JobStateView, free: int, now: float
     ) -> tuple[float, int]:
-        """Return the head's estimated start, and the GPUs that it then leaves over."""
+        """Return the head's estimated start, and the number of GPUs that it leaves free then."""
         promised = inf  # a head that can never start blocks no job
         for end, _, width in running:
             if end > promised:

@@ -1,9 +1,9 @@
-"""What Kueue does in a cohort: pools borrow what is idle, and owners reclaim it at once.
+"""Kueue's cohorts: pools borrow idle GPUs, and owners reclaim them at once.
 
-A pool's usage is the width of all of its running jobs, wherever they run. A pending job with which
-the usage stays within the quota may stop jobs of pools that use more than theirs, newest first.
-Another starts only on idle GPUs. With `StrictFIFO` the first job of a pool blocks those behind it;
-with `BestEffortFIFO` those that fit pass it.
+A pool's usage is the sum of the widths of its running jobs, wherever they run. If a pending job
+keeps its pool's usage within the quota, it may stop jobs of pools whose usage exceeds their quota,
+newest first. Any other job starts only on idle GPUs. With `StrictFIFO` the first job of a pool
+blocks the jobs behind it; with `BestEffortFIFO` jobs that fit pass it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KueueStrict(Policy):
     def propose(self, _now: float, changes: Changes) -> Proposals:
         """Start one job after another: first those within quota, then borrowers. O(running) each.
 
-        Within each of both, jobs come in the order of submission.
+        In both groups jobs come in the order of submission.
         """
         for group in dict.fromkeys(pool.group for pool in changes.pools):
             skipped: set[int] = set()
@@ -122,7 +122,10 @@ class KueueStrict(Policy):
         return pool.idle + sum(victim.width for victim in self._victims(job)) >= width
 
     def _victims(self, job: JobStateView) -> list[JobStateView]:
-        """Return the newest jobs of pools above their quotas whose stop frees enough, or all."""
+        """Return the newest jobs of pools above their quotas that free enough GPUs together.
+
+        Returns all such jobs if they do not free enough.
+        """
         missing = job.width - job.pool.idle
         if missing <= 0:
             return []
@@ -160,5 +163,5 @@ class KueueBestEffort(KueueStrict):
 
 
 def _within(pool: PoolStateView, width: int) -> bool:
-    """Return whether a pool's usage stays within its quota with one more job of this width."""
+    """Return whether a pool's usage with one more job of this width is within its quota."""
     return pool.dedicated + pool.spare + width <= pool.quota

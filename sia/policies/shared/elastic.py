@@ -1,7 +1,7 @@
-"""What elastic policies share: widths of jobs, lines of pools, and proposals that reach new widths.
+"""The common part of elastic policies: widths of jobs, queues of pools, and proposals.
 
-An elastic policy divides a pool's quota anew at each change. It says how many GPUs each job of the
-pool should have (`Elastic.deal`); this module stops, resizes and starts jobs accordingly.
+An elastic policy divides a pool's quota again at each change. It returns the number of GPUs for
+each job of the pool (`Elastic.deal`); this module stops, resizes and starts jobs accordingly.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Line = SortedDict[int, JobStateView]
 
 
 def least_width(job: Job) -> int:
-    """Return the fewest GPUs that a job can run on: 1 if it does not say.
+    """Return the smallest width of a job: `min_width`, or 1 if it states none.
 
-    A job that would lose all of its work, or must not be stopped, has its own width only.
+    For a job that would lose all of its work, or must not be stopped, this is its own width.
     """
     return job.width if job.preemptible in (NEVER_STOPPED, RESTART) else job.min_width or 1
 
 
 def most_width(job: Job) -> int:
-    """Return the most GPUs that a job can use: its own width if it does not say."""
+    """Return the largest width of a job: `max_width`, or its own width if it states none."""
     fixed = job.preemptible in (NEVER_STOPPED, RESTART)
     return job.width if fixed else job.max_width or job.width
 
@@ -52,15 +52,15 @@ def size_of(job: Job, run_time: float) -> float:
 
 
 def remaining(job: JobStateView, now: float) -> float:
-    """Return the work that is left, in seconds at the job's own width."""
+    """Return the remaining work, in seconds at the job's own width."""
     return max(0.0, job.run_time - job.work(now)) / job.pace
 
 
 def speed_on(job: Job, gpus: float) -> float:
-    """Return the speed on a part of its GPUs, relative to that on the job's own width.
+    """Return the speed on a fractional number of GPUs, relative to that on the job's own width.
 
-    Below its least width a job runs part of the time, so its speed is in proportion. Above its most
-    width it gains nothing. In between, the rate is linear between whole widths. O(points).
+    Below its smallest width a job runs part of the time, so its speed is proportional. Above its
+    largest width the speed is constant. In between it is linear between whole widths. O(points).
     """
     least, most = least_width(job), most_width(job)
     if gpus <= least:
@@ -76,7 +76,7 @@ def speed_on(job: Job, gpus: float) -> float:
 class Elastic(Policy):
     """Base class: a subclass implements `deal`.
 
-    A pass costs what `deal` costs, plus O(jobs that run or shall run), for each changed pool.
+    For each changed pool a pass costs one `deal`, plus O(jobs that run before or after it).
     """
 
     needs = Needs(run_times=True, preemption=True, resizing=True)
@@ -87,9 +87,10 @@ class Elastic(Policy):
 
     @abstractmethod
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> Mapping[JobStateView, int]:
-        """Return the GPUs of each job that shall run, within `gpus` in all.
+        """Return the number of GPUs of each job to run, at most `gpus` in all.
 
-        Jobs that run and must never be stopped are not among them: their GPUs are taken off before.
+        Running jobs that must never be stopped are not included; their GPUs are already subtracted
+        from `gpus`.
         """
 
     def attach(self, state: ClusterStateView) -> None:
@@ -111,7 +112,7 @@ class Elastic(Policy):
         return [job for job in jobs if not is_pinned(job)]
 
     def widths(self, job: JobStateView) -> tuple[int, int]:
-        """Return the least and the most GPUs of an elastic job."""
+        """Return the smallest and the largest width of an elastic job, in GPUs."""
         return least_width(job.job), most_width(job.job)
 
     def join(self, job: JobStateView) -> None:
@@ -130,7 +131,7 @@ class Elastic(Policy):
         self._running[name].pop(job.sequence, None)
 
     def submitted(self, job: JobStateView) -> None:
-        """Add a job, unless it is there already, as it was stopped. O(log n)."""
+        """Add a job, unless it is in the line already because it was stopped. O(log n)."""
         name = job.pool.name
         if job.sequence in self._lines[name]:
             self._running[name].pop(job.sequence, None)
@@ -147,12 +148,12 @@ class Elastic(Policy):
         self.leave(job)
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """Divide the quota of each changed pool anew."""
+        """Divide the quota of each changed pool again."""
         for pool in changes.pools:
             yield from self.divide(pool, now)
 
     def divide(self, pool: PoolStateView, now: float) -> Proposals:
-        """Deal the quota of a pool, and propose what leads there: first less, then more GPUs."""
+        """Divide the quota of a pool, and propose the changes: first fewer, then more GPUs."""
         running = [*self._running[pool.name].values()]
         for job in running:
             if job.stream is Stream.SPARE:  # another policy had lent it GPUs
@@ -173,9 +174,9 @@ class Elastic(Policy):
                 yield from self._widen(job, width)
 
     def _widen(self, job: JobStateView, width: int) -> Proposals:
-        """Start or widen a job, if the GPUs are there.
+        """Start or widen a job, if enough GPUs are idle.
 
-        They are not if a limit kept jobs from being stopped, or if a pool has lost GPUs in use.
+        They are not if a limit on stops prevented a stop, or if the quota shrank below its use.
         """
         pool, now_on = job.pool, 0 if job.stream is None else job.width
         if pool.dedicated - now_on + width > pool.quota or width > pool.idle + job.frees:
@@ -208,7 +209,7 @@ class Elastic(Policy):
 
 
 def is_pinned(job: JobStateView) -> bool:
-    """Return whether a job keeps its GPUs, as it runs and must never be stopped."""
+    """Return whether a job runs and must never be stopped, so that it keeps its GPUs."""
     return job.stream is not None and job.job.preemptible == NEVER_STOPPED
 
 
@@ -217,7 +218,8 @@ def deal_in_order(
 ) -> dict[JobStateView, int]:
     """Give each job in order as many GPUs as it can use, until none are left.
 
-    A job whose least width does not fit waits: later ones pass it if `passing`, else they wait too.
+    A job whose smallest width does not fit waits. With `passing` later jobs may pass it, otherwise
+    they wait too.
     O(jobs up to the last that gets GPUs), O(jobs) with `passing`.
     """
     dealt = {}

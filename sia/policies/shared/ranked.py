@@ -26,12 +26,12 @@ from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, P
 from sia.model import NEVER_STOPPED, Stream
 
 Rank = tuple[int, Any, int]
-"""(minus priority, the policy's own measure, order of arrival); the lowest goes first."""
+"""(minus priority, the policy's own measure, order of arrival); the lowest comes first."""
 
 
 _Entry = tuple[int, Any, int, str, int]
-"""A job in a list: its rank, its ID, and the list's width, which is a pending job's own and a
-running job's present one. A plain tuple, as each start makes two."""
+"""An entry of a list: the job's rank, its ID, and the width of the list (a pending job's own width,
+a running job's present width). A plain tuple for speed, because each start makes two."""
 
 
 class _Group:
@@ -51,7 +51,7 @@ class Ranked(Policy):
     on_nodes = True
 
     def rank(self, job: JobStateView) -> Any:
-        """By priority, then by the measure of a waiting job."""
+        """Return priority, then the measure of a pending job."""
         return -job.job.priority, self.waiting_rank(job), job.sequence
 
     def waiting_rank(self, job: JobStateView) -> Any:
@@ -77,7 +77,7 @@ class Ranked(Policy):
                 self._put(self._running(job), job, self.running_key(job))
 
     def memory(self) -> Any:
-        """Return the groups in which a job to start found no room."""
+        """Return the groups in which a job did not find enough GPUs."""
         return [group.first for group in self._reranked]
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
@@ -107,7 +107,7 @@ class Ranked(Policy):
         self.rerank(job)
 
     def is_pinned(self, job: JobStateView) -> bool:
-        """Return whether a running job must not be stopped; the same while an attempt lasts."""
+        """Return whether a running job must not be stopped; constant during an attempt."""
         return job.job.preemptible == NEVER_STOPPED
 
     def _running(self, job: JobStateView) -> dict[int, SortedList[_Entry]]:
@@ -159,7 +159,7 @@ class Ranked(Policy):
         stops: list[JobStateView] = []
         if not own.waiting:
             return starts, stops
-        if self.state.waiting == 1 and not group.limited:  # a job that came, as at most instants
+        if self.state.waiting == 1 and not group.limited:  # one new job, as at most instants
             (((*_, job_id, width),),) = own.waiting.values()
             if width <= group.idle:
                 return [jobs[job_id]], stops

@@ -1,4 +1,4 @@
-"""Fair over time: Shockwave's market of rounds, what it foresees, and its rivals in rounds.
+"""Fairness over time: Shockwave's market of rounds, its predictions, and rivals in rounds.
 
 Imports: contract, model, program.
 """

@@ -1,4 +1,4 @@
-"""AlloX: the least sum of ends; what runs is not stopped."""
+"""AlloX: minimises the sum of the jobs' ends; running jobs are not stopped."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sia.policies.shockwave.rounds import RoundPolicy
 
 
 class AlloX(RoundPolicy):
-    """Who runs goes on; then who has the least GPU-time left, by today's speed.
+    """Running jobs first, then jobs by remaining GPU-time at their present speed.
 
-    On GPUs for one-GPU jobs this is the matching of least sum of ends. For gangs, where a matching
-    knows no widths, it is Smith's order.
+    For jobs with one GPU this is the matching with the least sum of ends. A matching does not know
+    widths; for gangs the order is Smith's.
     """
 
     def choose(

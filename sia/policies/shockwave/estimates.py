@@ -1,12 +1,12 @@
-"""How unfairly a job is going to be treated, and how long everything takes (Shockwave, appendix G).
+"""Estimates of finish-time fairness and of the makespan (Shockwave, appendix G).
 
-The contention of a job is the average number of jobs present in its life so far, divided by the
-GPUs, and at least 1; at its first moment, the number of those present then. Its estimated
+The contention of a job is the average number of present jobs since its submission (at its
+submission the number of present jobs), divided by the number of GPUs, and at least 1. Its estimated
 finish-time fairness is
 
     (waited + run + R · contention) / (P · contention)
 
-with R what remains of its run time and P all of it, in seconds.
+with its remaining run time R and its total run time P, in seconds.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterable
 
 
 def contention(present: float, gpus: int) -> float:
-    """Return the contention of a job that so many jobs, on average, were present with."""
+    """Return the contention of a job; `present` is the average number of present jobs."""
     return max(1.0, present / gpus)
 
 
 def fairness_estimate(age: float, remaining: float, total: float, contended: float) -> float:
     """Return the estimate of finish-time fairness. Times are in seconds; `total` is above 0.
 
-    `age` is the time since submission: what it has waited and run.
+    `age` is the time since submission: the sum of waited and run time.
     """
     return (age + remaining * contended) / (total * contended)
 
 
 def makespan_bound(jobs: Iterable[tuple[int, float]], gpus: int) -> float:
-    """Return H: no schedule of jobs (width, remaining seconds) on so many GPUs ends before."""
+    """Return H, a lower bound on the makespan of jobs (width, remaining seconds) in seconds."""
     found = [*jobs]
     area = sum(width * remaining for width, remaining in found) / gpus
     return max(area, max((remaining for _, remaining in found), default=0.0))
@@ -46,7 +46,7 @@ class PresentCount:
         self._now, self._area, self.count = now, area, count
 
     def memory(self) -> tuple[float, float, int]:
-        """Return what a count begins with that goes on like this one."""
+        """Return the arguments with which a new count continues this one."""
         return self._now, self._area, self.count
 
     def area(self, now: float) -> float:
@@ -54,7 +54,7 @@ class PresentCount:
         return self._area + self.count * max(0.0, now - self._now)
 
     def change(self, now: float, by: int) -> None:
-        """Note that so many jobs more, or less, are present from now on."""
+        """Record that from now on `by` more (or fewer, if negative) jobs are present."""
         self._area, self._now = self.area(now), max(now, self._now)
         self.count += by
 

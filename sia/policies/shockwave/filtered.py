@@ -1,4 +1,4 @@
-"""Themis with a filter: those jobs that were treated worst buy first (Shockwave, §2.1)."""
+"""Themis with a filter: the jobs with the worst fairness get GPUs first (Shockwave, §2.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FilterParams(Struct, frozen=True):
     """The options of `filter`."""
 
     f: tuple[str, ...] = ("0.2",)
-    """Fractions of the jobs, each with `*N` for so many rounds; the last one holds from then on."""
+    """Fractions of the jobs, each with `*N` for N rounds; the last one applies from then on."""
     round: RoundSeconds = 120.0
     """Seconds."""
 
@@ -28,7 +28,7 @@ class FilterParams(Struct, frozen=True):
 
 
 class Filter(RoundPolicy):
-    """Deal GPUs to the jobs that pass the filter, then to the others."""
+    """Gives GPUs to the jobs that pass the filter, then to the others."""
 
     Params = FilterParams
     needs = Needs(run_times=True, preemption=True, resizing=True)
@@ -51,7 +51,7 @@ class Filter(RoundPolicy):
     def choose(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
     ) -> Mapping[JobStateView, int]:
-        """Deal GPUs to a fraction of the jobs, then to the others. O(n · log n + GPUs)."""
+        """Give GPUs to a fraction of the jobs, then to the others. O(n · log n + GPUs)."""
         number = self._rounds[pool.name] = self._rounds.get(pool.name, -1) + 1
         fractions = _fractions(self.params.f)
         share = fractions[min(number, len(fractions) - 1)]
@@ -76,7 +76,7 @@ class Filter(RoundPolicy):
         gpus: int,
         dealt: dict[JobStateView, int],
     ) -> None:
-        """Deal GPUs to gangs whole, least remaining first, and to elastic jobs in turn."""
+        """Give gangs all of their GPUs, least remaining first, and elastic jobs GPUs in turn."""
         gangs = [job for job in jobs if not 0 < job.job.min_width < job.job.width]
         for job in sorted(gangs, key=lambda job: (left[job], job.sequence)):
             if job.job.width <= gpus:

@@ -1,19 +1,22 @@
-"""Predict how long a job stays in each configuration, and so its whole run time (Shockwave, §5).
+"""Predict how long a job stays in each configuration, and so its total run time (Shockwave, §5).
 
-A prediction rests on what a job has reached: the whole epochs in each regime so far, the ongoing
-one last. N are its epochs, K its regimes, m the epochs of a finished regime. The rules:
+A prediction uses the whole epochs that a job has done in each regime so far; the last of these is
+the ongoing regime. N is the number of its epochs, K that of its regimes, m that of the epochs of a
+finished regime. The rules:
 
-- `restate`: finished regimes last as they did, and S = (N - Σm) / (K - finished). The ongoing one
-  lasts S, or as long as it already has; the later ones share the rest evenly.
-- `bayes`: N / K plus the epochs seen of each regime, scaled to N. This posterior (of Dirichlet)
-  does not know that finished regimes are over.
-- `last`: all that is left runs at today's speed, as reactive schedulers assume.
-- `perfect`: what really happens.
+- `restate`: finished regimes keep their epochs, and S = (N - Σm) / (K - finished). The ongoing
+  regime has S epochs, or as many as it already has; the later ones share the other epochs evenly.
+- `bayes`: each regime has N / K plus its observed epochs, scaled to a sum of N. This posterior (of
+a
+  Dirichlet distribution) does not use that finished regimes are over.
+- `last`: all remaining epochs run at the present speed, as reactive schedulers assume.
+- `perfect`: the real epochs.
 
-What is foreseen is the mean of a Dirichlet distribution. Trajectories can be drawn from it
-(`draws`), for welfare in expectation (appendix F).
+A prediction is the mean of a Dirichlet distribution. `draws` draws trajectories from it, for the
+expected welfare (appendix F).
 
-A regime more than K makes K one more. But for `bayes` the last one gets all that is left.
+If a job reaches more than K regimes, K becomes their number. Except with `bayes`, the last regime
+gets all remaining epochs.
 """
 
 from __future__ import annotations
@@ -32,11 +35,11 @@ PredictionRule = Literal["restate", "bayes", "last", "perfect"]
 RULES: tuple[PredictionRule, ...] = ("restate", "bayes", "last", "perfect")
 
 EDGE = 1e-9
-"""Part of an epoch by which rounding may miss its end."""
+"""Fraction of an epoch by which rounding may miss its end."""
 
 
 class Reached(NamedTuple):
-    """How far a job is."""
+    """The progress of a job in its regimes."""
 
     seen: tuple[float, ...]
     """Whole epochs in each regime so far, the ongoing one last."""
@@ -45,7 +48,7 @@ class Reached(NamedTuple):
 
 
 class ForeseenJob(NamedTuple):
-    """What is foreseen of a job. All lists are by regime; times are in seconds."""
+    """The prediction for a job. All lists are by regime; times are in seconds."""
 
     epochs: list[float]
     seconds: list[float]
@@ -56,17 +59,17 @@ class ForeseenJob(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The whole run time."""
+        """The total run time."""
         return fsum(map(float.__mul__, self.epochs, self.seconds))
 
     @property
     def remaining(self) -> float:
-        """What is left of the run time, at least 0."""
+        """The remaining run time, at least 0."""
         return max(0.0, self.total - self.run)
 
     @property
     def done(self) -> float:
-        """The epochs that are done, with the part of the one under way."""
+        """The number of epochs done, including the fraction of the present one."""
         ongoing = len(self.reached.seen) - 1
         return fsum(self.reached.seen) + self.reached.partial / self.seconds[ongoing]
 
@@ -112,11 +115,11 @@ def predict(
 def draws(
     predicted: ForeseenJob, total_epochs: float, number: int, seed: str
 ) -> list[list[tuple[float, float]]]:
-    """Return trajectories ahead: by draw (epochs left, seconds of an epoch) of each regime.
+    """Return random trajectories: for each draw (epochs left, seconds of an epoch) by regime.
 
-    The epochs that are left to the ongoing and the later regimes are divided by Dirichlet's
-    distribution with the predicted epochs as parameters, as after the restatement rule; the ongoing
-    one lasts at least as long as it already has. O(number · regimes). The same seed draws the same.
+    A Dirichlet distribution whose parameters are the predicted epochs (as after the restatement
+    rule) divides the remaining epochs among the ongoing and the later regimes; the ongoing regime
+    has at least the epochs done in it. The same seed draws the same. O(number · regimes).
     """
     ongoing = len(predicted.reached.seen) - 1
     finished = fsum(predicted.reached.seen[:-1])
@@ -136,15 +139,15 @@ def draws(
 
 
 def _uniform(seed: str) -> float:
-    """Return a number between 0 and 1 that looks random: decisions must be repeatable."""
+    """Return a pseudo-random number between 0 and 1 that depends only on the seed."""
     digest = blake2b(seed.encode(), digest_size=6).digest()
     return (int.from_bytes(digest) + 0.5) / 2**48
 
 
 def _gamma(mean: float, uniform: float) -> float:
-    """Return that quantile of the gamma distribution with this mean and scale 1.
+    """Return the quantile `uniform` of the gamma distribution with this mean and scale 1.
 
-    By Wilson and Hilferty; off by a percent where the mean is above 1.
+    By the approximation of Wilson and Hilferty; its error is about a percent for means above 1.
     """
     if mean <= 0:
         return 0.0
@@ -153,7 +156,7 @@ def _gamma(mean: float, uniform: float) -> float:
 
 
 def reached_by(regimes: Sequence[Regime], work: float) -> Reached:
-    """Return how far a job with these real regimes is after so many seconds of work."""
+    """Return the progress of a job with these real regimes after `work` seconds of work."""
     seen: list[float] = []
     for place, regime in enumerate(regimes):
         epochs = work / regime.seconds
@@ -166,10 +169,10 @@ def reached_by(regimes: Sequence[Regime], work: float) -> Reached:
 
 
 def reached_as_reported(seconds: Sequence[float], begun: Sequence[float], work: float) -> Reached:
-    """Return how far a job is after so many seconds of work, by its own reports.
+    """Return the progress of a job after `work` seconds of work, by its own reports.
 
-    `seconds` are those of an epoch in each regime so far, the ongoing one last; `begun` has the
-    work at which each regime but the first one began.
+    `seconds` has the seconds of an epoch in each regime so far, the ongoing one last; `begun` has
+    the work at which each regime except the first began.
     """
     marks = [0.0, *(min(mark, work) for mark in begun), work]
     seen = [(b - a) / each for (a, b), each in zip(pairwise(marks), seconds, strict=True)]
@@ -181,10 +184,10 @@ def reached_as_reported(seconds: Sequence[float], begun: Sequence[float], work: 
 def work_of(
     mode: str, regimes: Sequence[Regime], epochs: float, begun: Sequence[float] | None
 ) -> float:
-    """Return the seconds of work that so many epochs take, the inverse of what reaches them.
+    """Return the seconds of work that this number of epochs takes.
 
-    `begun` has the work at which each regime but the first one began, as reported; None without
-    reports, when the regimes are the real ones.
+    The inverse of `reached_by` and `reached_as_reported`. `begun` has the reported work at which
+    each regime except the first began; None without reports, if the regimes are the real ones.
     """
     if begun is None:
         spans = [regime.epochs for regime in regimes[:-1]]
@@ -204,7 +207,10 @@ def work_of(
 
 
 def seconds_in(mode: str, regimes: Sequence[Regime], count: int) -> list[float]:
-    """Return the seconds of an epoch in the first `count` regimes, also beyond those stated."""
+    """Return the seconds of an epoch in each of the first `count` regimes.
+
+    Regimes after the stated ones have the configurations that the mode gives them.
+    """
     config = mode_of(mode).config
     return [regimes[config(place, len(regimes))].seconds for place in range(count)]
 
@@ -218,10 +224,10 @@ def foreseen(
 ) -> ForeseenJob:
     """Predict a job that has done `work` seconds of its regimes.
 
-    Without reports these regimes are the real ones, and of those that it has not reached, only the
-    configurations and speeds are used: those a user states. Rule `perfect` also looks at their
-    epochs. With reports, `begun` has the work at which each regime but the first one began, and the
-    real epochs are unknown: rule `perfect` does what `restate` does.
+    Without reports these regimes are the real ones. Of regimes that the job has not reached, only
+    the configurations and speeds are used, which a user would state; rule `perfect` also uses their
+    epochs. With reports, `begun` has the work at which each regime except the first began, and the
+    real epochs are unknown: rule `perfect` then predicts as `restate` does.
     """
     expected = mode_of(mode).expected([regime.config for regime in regimes])
     whole = fsum(regime.epochs for regime in regimes)

@@ -1,19 +1,19 @@
-"""The market of rounds as a program, and a plan made of its solution (Shockwave, §6.1, appendix G).
+"""The market of rounds as a program, and the plan of its solution (Shockwave, §6.1, appendix G).
 
-Each job buys rounds of a window. How far a job gets depends only on the number s of its rounds, as
-its regimes follow one another also inside a round, so a table has its utility for each s, and the
-logarithm needs no breakpoints. The program chooses s for each job; which rounds these are is placed
-afterwards. Of N jobs on M GPUs it maximises
+Each job buys rounds of a window. The progress of a job depends only on the number s of its rounds,
+because regimes can also change inside a round. So a table has its utility for each s, and the
+logarithm needs no breakpoints. The program chooses s for each job; afterwards `placing` chooses the
+rounds. For N jobs on M GPUs the program maximises
 
     1 / (N·M) · Σ budget · ftf^k · log max(U(s), 1e-6) - lambda · H / Z
 
 with U = epochs done / epochs, Z the sum of all total run times, and
-H = max(Σ width · R / M, max R), where R is what remains of a job after the window.
+H = max(Σ width · R / M, max R), where R is the remaining run time of a job after the window.
 
-A program of few jobs and rounds has a variable for each job and round, so that it knows exactly
-which choices of s fit. A larger one has a row for each width v: in a round at most ⌊M / v⌋ jobs at
-least as wide can run, a wider one counting ⌊width / v⌋ times. If each width divides the next, a
-single round can hold whatever these rows allow.
+A program of few jobs and rounds has a variable for each job and round, so that it allows exactly
+the choices of s that fit. A larger one has a row for each width v: in a round at most ⌊M / v⌋ jobs
+with at least this width can run, and a wider job counts ⌊width / v⌋ times. If each width divides
+the next, these rows are exact for a single round.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from sia.policies.shockwave.searching import WORK, AskedRounds, searched
 from sia.program import Program, ProgramBuilder
 
 LEAST_UTILITY = 1e-6
-"""Utility of a job that has done nothing, for its logarithm."""
+"""Utility of a job without progress, so that its logarithm is finite."""
 
 EXACT = 100
-"""Most pairs of job and round of a program with a variable for each: a solver proves the optimum of
-such a program in milliseconds, and symmetric rounds make larger ones slow."""
+"""Largest number of pairs of job and round for a program with a variable for each pair. A solver
+proves the optimum of such a program in milliseconds; symmetric rounds make larger ones slow."""
 
 LARGEST_COST = 1e3
-"""The largest weight of a job in a program."""
+"""The largest weight of a job in a program; the objective is scaled to it."""
 
 MOST_WEIGHT = 1e100
-"""The largest weight of a job: with k = 100 that of a short job that waited long is not finite."""
+"""The largest weight of a job. Without it, the weight of a short job that waited long would be
+infinite with k = 100."""
 
 EDGE = 1e-9
-"""Part of a round that does not count as one: rounding."""
+"""Fraction of a round below which remaining work counts as rounding."""
 
 
 class MarketJob(NamedTuple):
@@ -50,32 +51,32 @@ class MarketJob(NamedTuple):
     id: str
     width: int
     done: float
-    """Epochs."""
+    """Number of epochs done."""
     epochs: float
     total: float
-    """Its whole run time."""
+    """Its total run time."""
     ftf: float
-    """Its finish-time fairness as estimated."""
+    """Its estimated finish-time fairness."""
     regimes: Sequence[tuple[float, float]]
-    """(Epochs left, seconds of an epoch) from now on."""
+    """(Epochs left, seconds of an epoch) of each regime from now on."""
     budget: float = 1.0
     running: bool = False
     pinned: bool = False
     """Whether it runs and must not be stopped."""
     draws: Sequence[Sequence[tuple[float, float]]] = ()
-    """Regimes as they may come, drawn at random, for welfare in expectation (appendix F)."""
+    """Randomly drawn regimes from now on, for the expected welfare (appendix F)."""
 
     @property
     def remaining(self) -> float:
-        """Seconds until its end if it runs all the time."""
+        """Seconds until its end if it runs without a pause."""
         return fsum(epochs * seconds for epochs, seconds in self.regimes)
 
     def epochs_after(self, seconds: float) -> float:
-        """Return the epochs done after it has run for so many seconds more. O(regimes)."""
+        """Return the number of epochs done after `seconds` more of running. O(regimes)."""
         return self._epochs(self.regimes, seconds)
 
     def utility(self, seconds: float) -> float:
-        """Return the part of its epochs that is done then, on average over draws, if there are."""
+        """Return the fraction of its epochs done after `seconds` more; the mean over draws."""
         if not self.draws:
             return self._epochs(self.regimes, seconds) / self.epochs
         draws = self.draws
@@ -103,39 +104,39 @@ class Market(NamedTuple):
     jobs: Sequence[MarketJob]
 
     def most(self, job: MarketJob) -> int:
-        """Return how many rounds of the window a job can use; 0 if it is too wide."""
+        """Return the largest number of rounds that a job can use; 0 if it is too wide."""
         if job.width > self.gpus:
             return 0
         return min(self.rounds, ceil(job.remaining / self.round - EDGE))
 
     def welfare(self, job: MarketJob, rounds: int) -> float:
-        """Return what a job adds to the objective if it gets so many rounds."""
+        """Return the term of a job in the objective if it gets this number of rounds."""
         return self.welfares(job, (rounds,))[0]
 
     def welfares(self, job: MarketJob, rounds: Iterable[int]) -> list[float]:
-        """Return that for each of these numbers of rounds. O(rounds · regimes)."""
+        """Return `welfare` for each of these numbers of rounds. O(rounds · regimes)."""
         weight = weight_of(job.budget, job.ftf, self.k) / (len(self.jobs) * self.gpus)
         utilities = (job.utility(number * self.round) for number in rounds)
         return [weight * log(max(utility, LEAST_UTILITY)) for utility in utilities]
 
     def left(self, job: MarketJob, rounds: int) -> float:
-        """Return what remains of a job after so many rounds, in seconds."""
+        """Return the remaining run time of a job after this number of rounds, in seconds."""
         return max(0.0, job.remaining - rounds * self.round)
 
     @property
     def penalty(self) -> float:
-        """What a second of the makespan costs in the objective."""
+        """The cost of a second of makespan in the objective."""
         whole = fsum(job.total for job in self.jobs)
         return self.lam / whole if whole else 0.0
 
     def makespan(self, counts: Sequence[int]) -> float:
-        """Return the lower bound H of what remains after the window, in seconds."""
+        """Return H, a lower bound on the makespan after the window, in seconds."""
         left = [self.left(job, s) for job, s in zip(self.jobs, counts, strict=True)]
         area = fsum(job.width * r for job, r in zip(self.jobs, left, strict=True)) / self.gpus
         return max(area, *left)
 
     def objective(self, counts: Sequence[int]) -> float:
-        """Return the objective of giving each job so many rounds. O(jobs · regimes)."""
+        """Return the objective if each job gets its number of rounds. O(jobs · regimes)."""
         if not self.jobs:
             return 0.0
         gained = fsum(self.welfare(job, s) for job, s in zip(self.jobs, counts, strict=True))
@@ -148,7 +149,7 @@ class Market(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """Factor on the objective in the program, as solvers take 1e-6 for nothing."""
+        """Factor on the objective in the program, because solvers ignore values of 1e-6."""
         weights = (weight_of(job.budget, job.ftf, self.k) for job in self.jobs)
         largest = max(weights, default=0.0) / max(1, len(self.jobs) * self.gpus)
         return LARGEST_COST / largest if largest else 1.0
@@ -168,7 +169,7 @@ def weight_of(budget: float, ftf: float, k: float) -> float:
 
 
 class MarketPlan(NamedTuple):
-    """Which rounds of the window each job gets, in the order of the market's jobs."""
+    """The rounds of the window that each job gets, in the order of the market's jobs."""
 
     plan: list[list[int]]
     """By job: 1 for a round in which it runs, else 0."""
@@ -176,12 +177,12 @@ class MarketPlan(NamedTuple):
 
     @property
     def counts(self) -> list[int]:
-        """The number of rounds of each job."""
+        """The number of rounds for each job."""
         return [sum(row) for row in self.plan]
 
 
 def program(markets: Sequence[Market]) -> Program:
-    """Return the program of these markets, which do not depend on each other.
+    """Return one program for several markets, which do not depend on each other.
 
     Its cost is minus the sum of their objectives, each times the market's `scale`.
     O(jobs · rounds).
@@ -226,7 +227,7 @@ def _add(builder: ProgramBuilder, market: Market) -> None:
 def _add_makespan(
     builder: ProgramBuilder, market: Market, first: Sequence[int], most: Sequence[int]
 ) -> None:
-    """Add H: at least the area that is left, and at least what is left of each job."""
+    """Add H with its lower bounds: the remaining area, and the rest of each job."""
     gpus = market.gpus
     whole = fsum(job.width * job.remaining for job in market.jobs) / gpus
     least = max(
@@ -252,7 +253,7 @@ def _add_makespan(
 def _add_rounds(
     builder: ProgramBuilder, market: Market, first: Sequence[int], most: Sequence[int]
 ) -> None:
-    """Add a variable for each job and round, so that only what fits can be chosen."""
+    """Add a variable for each job and round, so that only feasible counts can be chosen."""
     rounds = range(market.rounds)
     cells = [builder.binaries([0.0] * market.rounds) for _ in market.jobs]
     for job, column, count, cell in zip(market.jobs, first, most, cells, strict=True):
@@ -285,9 +286,9 @@ def counts_of(markets: Sequence[Market], values: Sequence[float]) -> list[list[i
 
 
 def greedy(market: Market) -> list[int]:
-    """Return the rounds that each job gets if GPU-rounds go where they gain most, one by one.
+    """Return the number of rounds of each job if each GPU-round goes to the job that gains most.
 
-    It is where a solver may start, and what is done without one. O(jobs · rounds²).
+    Solvers start from this plan; without a solver it is carried out. O(jobs · rounds²).
     """
     most = [market.most(job) for job in market.jobs]
     gains = [
@@ -302,7 +303,7 @@ def greedy(market: Market) -> list[int]:
     spared = market.penalty * market.round
 
     def gain(j: int) -> float:
-        """Return the best gain per GPU-round of more rounds; negative for the heap."""
+        """Return minus the best gain per GPU-round by more rounds, for the heap."""
         now, *later = gains[j][counts[j] :]
         most_gained = max((gained - now) / more for more, gained in enumerate(later, 1))
         width = market.jobs[j].width
@@ -324,9 +325,9 @@ def greedy(market: Market) -> list[int]:
 
 
 def planned(market: Market, counts: Sequence[int]) -> MarketPlan:
-    """Return a plan in which each job gets so many rounds, or as near as the rounds allow.
+    """Return a plan in which each job gets its number of rounds, or as many as fit.
 
-    No GPU is idle that a job could use: jobs get more rounds where there is room.
+    GPUs that would be idle go to jobs that can use them, as additional rounds.
     """
     asked = _asked(market, counts)
     plan = filled(asked, placed(asked, market.gpus, market.rounds), market.gpus)
@@ -343,12 +344,11 @@ def _asked(market: Market, counts: Sequence[int]) -> list[AskedRounds]:
 
 
 def best_plan(market: Market, counts: Sequence[int] | None, work: int = WORK) -> MarketPlan:
-    """Return the plan of a solution, or the greedy one if there is none.
+    """Return the plan of a solution, or the greedy plan if there is no solution.
 
-    If the rounds of a solution do not fit together, it is the better of the two.
-
-    If `work` choices cover the whole window, it is the best of all plans, with the fewest
-    starts, then the most urgent soonest.
+    If the rounds of the solution do not fit together, return the better of both plans. If all plans
+    of the window can be enumerated with `work` choices, return the best of all, with the fewest
+    starts, then with the most urgent jobs earliest.
     """
     tried = None
     if market.exact:
@@ -361,16 +361,16 @@ def best_plan(market: Market, counts: Sequence[int] | None, work: int = WORK) ->
     if counts is not None:
         plans.append(planned(market, _settled(market, counts)))
         if plans[0].objective >= market.objective(counts):
-            return plans[0]  # a solver begins with the greedy plan, so that this is no better
+            return plans[0]  # a solver begins with the greedy plan, so the other is not better
     plans.append(planned(market, _settled(market, greedy(market))))
     return max(plans, key=lambda plan: plan.objective)
 
 
 def _settled(market: Market, counts: Sequence[int]) -> list[int]:
-    """Return equally good counts in which, of jobs that are alike, those that run get the most.
+    """Return equally good counts in which running jobs get more rounds than equal pending ones.
 
-    Which of them gets more is all the same for the objective, but it takes fewer starts; then the
-    more urgent come first. O(jobs · log jobs).
+    The objective does not depend on which of several equal jobs gets more rounds. Running jobs save
+    starts; after them come the more urgent jobs. O(jobs · log jobs).
     """
     alike: dict[tuple[Hashable, ...], list[int]] = {}
     for j, job in enumerate(market.jobs):
@@ -388,10 +388,10 @@ def _settled(market: Market, counts: Sequence[int]) -> list[int]:
 
 
 def cheapest(market: Market, job_id: str, counts: Mapping[str, int]) -> tuple[str, float]:
-    """Return the job that would lose the least if it gave a round to this one, and how much.
+    """Return the job that would lose the least if it gave a round to this one, and its loss.
 
-    `counts` are the rounds that each job has. The loss is a multiple of what this one gains;
-    without such a job the id is empty. O(jobs).
+    `counts` has the number of rounds of each job. The loss is relative to the gain of this job. The
+    id is empty if there is no such job. O(jobs).
     """
     mine = next(job for job in market.jobs if job.id == job_id)
 

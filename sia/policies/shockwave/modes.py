@@ -1,7 +1,7 @@
-"""How jobs change their configuration while they train: classes by entry point `sia.modes` (§5).
+"""Modes: how jobs change their configuration while they train (§5). Entry point `sia.modes`.
 
-A mode says which configurations a job may pass through. When it changes is for `foresight` to
-predict.
+A mode determines the configurations through which a job may pass. `foresight` predicts when the job
+changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Mode:
 
     @classmethod
     def regimes(cls, stated: int, configs: Sequence[str]) -> int:
-        """Return K, the number of regimes to expect of a job that states `stated` of them."""
+        """Return K, the expected number of regimes of a job that states `stated` regimes."""
         return stated
 
     @classmethod
@@ -30,7 +30,7 @@ class Mode:
 
     @classmethod
     def expected(cls, configs: Sequence[str]) -> int:
-        """Return K for a job of which only its configurations, in order, are stated."""
+        """Return K for a job that states only its configurations, in order."""
         return len(configs)
 
     @classmethod
@@ -64,7 +64,7 @@ class Gns(Mode):
 
     @classmethod
     def regimes(cls, stated: int, configs: Sequence[str]) -> int:
-        """Return as many as the limit, the last configuration, allows."""
+        """Return the number of doublings up to the limit, which is the last configuration."""
         return min(stated, cls.expected(configs))
 
     @classmethod
@@ -78,7 +78,7 @@ class Gns(Mode):
 
     @classmethod
     def problem(cls, configs: Sequence[str]) -> str:
-        """Return that the batch size shrinks, if it does."""
+        """Return a message if the batch size shrinks, or an empty string."""
         sizes = _sizes(configs)
         for before, after in pairwise(sizes):
             if after < before:
@@ -87,7 +87,7 @@ class Gns(Mode):
 
 
 def _sizes(configs: Sequence[str]) -> list[float]:
-    """Return the configurations as batch sizes; those that are no numbers count as ascending."""
+    """Return the configurations as batch sizes; if one is not a number, as ascending numbers."""
     try:
         return [float(config) for config in configs]
     except ValueError:
@@ -100,6 +100,6 @@ def mode_names() -> list[str]:
 
 
 def mode_of(name: str) -> type[Mode]:
-    """Return a mode by name. A job with another one, or none, does what it states."""
+    """Return a mode by name; `Mode`, which follows the stated regimes, for any other name."""
     found: type[Mode] = load_plugin(MODES, name) if name in plugins(MODES) else Mode
     return found

@@ -1,8 +1,8 @@
-"""Place the rounds of jobs in a window: which round each of them is (Shockwave, appendix G).
+"""Place jobs in the rounds of a window, given their numbers of rounds (Shockwave, appendix G).
 
-What is due in every round that is left goes first, then who ran in the round before, as that takes
-no start, then the most urgent. Of a small window the placement has the fewest starts, and of those
-the most urgent job soonest.
+First come jobs that need every remaining round, then jobs that ran in the round before, because
+they need no start, then the most urgent ones. In a small window the placement has the fewest
+starts, and among such placements the most urgent jobs run earliest.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from sia.policies.shockwave.searching import AskedRounds, Plan, searched
 
 
 def placed(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
-    """Return by job the rounds in which it runs; a job gets fewer where they do not fit."""
+    """Return the rounds in which each job runs; fewer than requested if they do not fit."""
     found = searched(jobs, gpus, rounds)
     return _round_by_round(jobs, gpus, rounds) if found is None else found
 
 
 def _by_urgency(jobs: Sequence[AskedRounds]) -> list[int]:
-    """Return the jobs, the most urgent first; of equals, those that run."""
+    """Return the indices of the jobs, most urgent first; of equal ones, running jobs first."""
     return sorted(range(len(jobs)), key=lambda j: (jobs[j].urgency, jobs[j].running), reverse=True)
 
 
 def _round_by_round(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
-    """Place round by round: who ran in the one before goes on. O(rounds · jobs · widths)."""
+    """Place round by round; jobs of the round before continue. O(rounds · jobs · widths)."""
     plan = [[0] * rounds for _ in jobs]
     left = [job.rounds for job in jobs]
     widths = sorted({1, *(job.width for job in jobs)}, reverse=True)
@@ -48,7 +48,7 @@ def _round(  # noqa: C901  one rule after the other
     gpus: int,
     later: int,
 ) -> list[int]:
-    """Return who runs in a round after which `later` rounds follow."""
+    """Return the indices of the jobs that run in a round that `later` rounds follow."""
     chosen: dict[int, None] = {}
     idle = gpus
 
@@ -64,7 +64,7 @@ def _round(  # noqa: C901  one rule after the other
             take(j)
     for j in sorted((j for j in waits if left[j] > later), key=lambda j: -jobs[j].width):
         take(j)
-    # Where the rounds that follow cannot hold what is left, some of it must run now.
+    # If the later rounds cannot hold all remaining rounds, some must run now.
     for v in widths:
         due = sum(jobs[j].width // v * left[j] for j in waits) - gpus // v * later
         due -= sum(jobs[j].width // v for j in chosen)

@@ -1,12 +1,12 @@
 """Shockwave: rounds of a window planned as a market, with foresight (Zheng et al., NSDI 2023).
 
-Jobs buy rounds. Those that will have been treated worst have the most to spend, and no GPU is idle
-that a job could use (`market`). What jobs will need is foreseen from what they have reached
-(`foresight`), how they will have been treated is estimated from their lives so far (`estimates`).
+Jobs buy rounds; jobs with the worst expected fairness have the largest budgets, and no GPU that a
+job can use stays idle (`market`). `foresight` predicts the remaining run times of jobs from their
+progress, `estimates` their finish-time fairness from their lives so far.
 
-A window is planned anew when jobs come, end or change, and when it is used up. A solver chooses how
-many rounds each job gets; a round waits for its answer. Without one, because it failed or is late,
-rounds go where they gain most.
+The policy plans a new window when jobs arrive, end or change, and when the window is over. A solver
+chooses the number of rounds of each job, and the round waits for its answer. If the solver fails or
+is late, each round goes to the job that gains most.
 """
 
 from __future__ import annotations
@@ -39,19 +39,22 @@ from sia.program import SolveLimit
 from sia.wording import duration
 
 MOST_ROUNDS = 100
-"""Most rounds of a window: beyond three hours nothing that is planned comes true."""
+"""Largest number of rounds in a window. A plan for more than three hours would be replaced before
+it is carried out."""
 
 MOST_DRAWS = 100
-"""Most trajectories of a job: a plan for 300 jobs takes 0.1 s longer for each ten."""
+"""Largest number of trajectories of a job: each ten lengthen a plan for 300 jobs by 0.1 s."""
 
 SOLVE_GAP = 1e-4
 """Relative gap at which a plan is good enough, as in the paper's artifact."""
 
 SOLVE_LIMIT = SolveLimit(15.0, 2_000, 200_000, SOLVE_GAP)
-"""The paper's 15 s, live; in a replay as much work as 900 jobs on 256 GPUs take within these."""
+"""Limits of one solve: in a daemon the paper's 15 s; in a replay the work that a plan of 900 jobs
+on
+256 GPUs takes within 15 s."""
 
 LEAST_LEFT = 1.0
-"""Seconds that are foreseen at least for a job that has not ended."""
+"""Smallest predicted remaining run time of a job that has not ended, in seconds."""
 
 
 USUAL_K, USUAL_LAMBDA = 5.0, 1.0
@@ -64,26 +67,28 @@ class ShockwaveParams(Struct, frozen=True):
     """The options of Shockwave."""
 
     k: Annotated[float, Meta(ge=0, le=100)] = USUAL_K
-    """Power of the estimated finish-time fairness in a job's weight: higher is fairer."""
+    """Exponent of the estimated finish-time fairness in a job's weight: a higher k is fairer."""
     lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=USUAL_LAMBDA, name="lambda")
-    """Weight of the makespan: higher is busier."""
+    """Weight of the makespan: a higher lambda uses more GPU-time."""
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 20
-    """Rounds of a window."""
+    """Number of rounds in a window."""
     predict: PredictionRule = "restate"
     """How the remaining work of jobs is predicted."""
     noise: Annotated[float, Meta(ge=0, le=100)] = 0.0
-    """Percent by which each predicted run time is wrong, up or down by job: for experiments."""
+    """Error of each predicted run time in percent, up or down depending on the job; for
+    experiments."""
     round: RoundSeconds = 120.0
     """Seconds."""
     lazy: bool = False
     """Whether a change of a job waits until the window is over."""
     draws: Annotated[int, Meta(ge=0, le=MOST_DRAWS)] = 0
-    """Trajectories drawn for each job, for welfare in expectation; 0 looks at the mean alone."""
+    """Number of random trajectories of each job, for the expected welfare; with 0 the policy uses
+    the mean."""
     preset: Literal["", "fair", "even", "busy"] = ""
     """A name for values of k and lambda."""
 
     def __post_init__(self) -> None:
-        """Refuse a preset together with what it sets. Raises ValueError."""
+        """Refuse a preset together with k or lambda. Raises ValueError."""
         if self.preset and (self.k, self.lam) != (USUAL_K, USUAL_LAMBDA):
             raise ValueError(
                 f"preset {self.preset} sets k and lambda; leave out either these or the preset"
@@ -99,15 +104,15 @@ class _Window(Struct):
     """The plan of a pool."""
 
     jobs: list[tuple[str, int]]
-    """Jobs in the order of urgency, and their regimes when it was made."""
+    """Jobs in the order of urgency, and the regime of each when the plan was made."""
     plan: list[list[int]]
     ftf: list[float]
     begin: int = 0
-    """Rounds of it that are over."""
+    """Number of its rounds that are over."""
 
 
 class _Memory(Struct):
-    """What the state does not show."""
+    """The memory of the policy."""
 
     decided: float
     windows: dict[str, _Window]
@@ -135,7 +140,7 @@ class Shockwave(RoundPolicy):
         super().attach(state)
 
     def memory(self) -> Any:
-        """Return plans, counts of jobs, and whether an answer is awaited."""
+        """Return plans, counts of jobs, and whether a solver's answer is open."""
         counts = {name: count.memory() for name, count in self._counts.items()}
         kept = _Memory(
             self._decided, self._windows, counts, self._since, self._asked, self._asked_at
@@ -143,7 +148,7 @@ class Shockwave(RoundPolicy):
         return to_builtins(kept)
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
-        """Continue with these plans, and with the question that has no answer yet."""
+        """Restore the plans, the counts and the open question."""
         kept = convert(memory, _Memory)
         if kept.since.keys() != state.jobs.keys():
             raise ValueError("the memory of Shockwave is of other jobs")
@@ -175,11 +180,11 @@ class Shockwave(RoundPolicy):
             self._counts[job.job.pool].change(self.state.now, -1)
 
     def solved(self, answer: ProgramSolved) -> None:
-        """Take the rounds of each job, if the solver found them."""
+        """Keep the numbers of rounds of the solution, if there is one."""
         self._answer = answer.values if answer.status in ("optimal", "feasible") else ()
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """Plan and act when a round begins; act on a plan once its answer is there."""
+        """Plan and act when a round begins; act on a plan once its answer has arrived."""
         if self.begins(now, changes):
             late = self._asked is not None
             stale = []
@@ -206,7 +211,7 @@ class Shockwave(RoundPolicy):
     def _adopt(
         self, planned: Sequence[tuple[str, Market, _Window]], answer: Sequence[float] | None
     ) -> Proposals:
-        """Make plans from an answer, or without one, and begin them."""
+        """Make plans from an answer, or greedily without one, and begin them."""
         there = dict(self.present())
         found = None
         if answer is not None:
@@ -219,7 +224,7 @@ class Shockwave(RoundPolicy):
                 yield from self._act(pool, there[pool], window)
 
     def _is_stale(self, window: _Window, jobs: Sequence[JobStateView], now: float) -> bool:
-        """Return whether jobs came, ended or changed, or the window is used up. O(jobs)."""
+        """Return whether jobs arrived, ended or changed, or the window is over. O(jobs)."""
         if window.begin >= self.params.rounds:
             return True
         known = dict(window.jobs)
@@ -230,7 +235,7 @@ class Shockwave(RoundPolicy):
         )
 
     def _act(self, pool: PoolStateView, jobs: Sequence[JobStateView], window: _Window) -> Proposals:
-        """Carry out the present round of a plan; what it leaves idle goes to the most urgent."""
+        """Carry out the present round of a plan; idle GPUs go to the most urgent jobs."""
         by_id = {job.job.id: job for job in jobs}
         due: list[JobStateView] = []
         others: list[JobStateView] = []
@@ -240,7 +245,7 @@ class Shockwave(RoundPolicy):
         yield from self.carry_out(pool, jobs, {job: job.job.width for job in (*due, *others)})
 
     def outlook(self, job: JobStateView) -> RoundOutlook | None:
-        """Return its weight, the rounds that are planned for it, and what one more would cost.
+        """Return its weight, its planned rounds, and the cost of one more round for another job.
 
         O(jobs · log jobs).
         """
@@ -270,7 +275,7 @@ class Shockwave(RoundPolicy):
         )  # fmt: skip
 
     def reason(self, job: JobStateView) -> str:
-        """Return how the job is expected to be treated, and what of it is foreseen to change."""
+        """Return the job's estimated fairness and weight, and the predicted change of its speed."""
         window = self._windows[job.job.pool]
         k, _ = self.params.weights
         for (job_id, _), ftf in zip(window.jobs, window.ftf, strict=True):
@@ -289,7 +294,7 @@ class Shockwave(RoundPolicy):
         return "GPUs that the plan leaves idle"
 
     def _change(self, job: JobStateView) -> tuple[float, float]:
-        """Return after how much work its speed is foreseen to change, and the factor; or 0, 1."""
+        """Return after how much work its speed is predicted to change, and the factor; or 0, 1."""
         (epochs, seconds), *later = self._foreseen(job, self.state.now).ahead() or [(0.0, 0.0)]
         after = epochs * seconds
         for more, each in later:
@@ -301,7 +306,7 @@ class Shockwave(RoundPolicy):
     def _market(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
     ) -> tuple[Market, _Window]:
-        """Return the market of a pool, most urgent jobs first, and its plan to be made."""
+        """Return the market of a pool, most urgent jobs first, and an empty window for its plan."""
         buyers = [(self._buyer(pool, job, now), self.regime(job, now)) for job in jobs]
         buyers.sort(key=lambda pair: -pair[0].ftf)
         params = self.params

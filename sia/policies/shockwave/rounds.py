@@ -1,8 +1,8 @@
-"""Rounds on a grid: who runs is decided at each multiple of a round, for each pool alone (§7).
+"""Policies in rounds: the running jobs of each pool are chosen at each multiple of a round (§7).
 
-A job that comes within a round waits for the next one; GPUs of a job that ends are given away at
-the next one. A job that stays keeps its GPUs, and so does one that must not be stopped or has not
-run for its `min_run_time` since it started.
+A job that arrives within a round waits for the next round, and GPUs of a job that ends stay idle
+until then. A job that is chosen again keeps its GPUs. So does a job that must not be stopped, or
+that has not yet run for its `min_run_time` since its start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sia.policies.shockwave.foresight import (
 )
 
 MOMENT = 1e-3
-"""Seconds: what is left at least of a job that has not ended, and the shortest run time."""
+"""Smallest remaining run time of a job that has not ended, and smallest run time, in seconds."""
 
 RoundSeconds = Annotated[float, Meta(ge=1.0, le=MAX_RESUME_COST)]
 
@@ -40,7 +40,7 @@ class RoundParams(Struct, frozen=True):
 
 
 class RoundPolicy(Policy):
-    """Base of policies in rounds. A round costs O(jobs · log jobs) plus what `choose` does."""
+    """Base of policies in rounds. A round costs O(jobs · log jobs) plus one call of `choose`."""
 
     Params: ClassVar[type[Struct]] = RoundParams
     needs = Needs(run_times=True, preemption=True)

@@ -1,1 +1,1 @@
-"""STRL: expressions of what jobs may get and what that is worth, as text and as programs (§4.1)."""
+"""STRL: expressions for the choices of jobs and their values, as text and as programs (§4.1)."""

@@ -1,4 +1,4 @@
-"""The answer to an STRL problem: what is chosen, on which nodes, and what it is worth."""
+"""The answer to an STRL problem: the chosen leaves, their nodes, and the value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlacedLeaf(NamedTuple):
     """A chosen leaf, with its units by node."""
 
     number: int
-    """Its place among all leaves, from left to right."""
+    """Its number among all leaves, from left to right."""
     leaf: Leaf
     job: str
     units: dict[str, int]
@@ -36,27 +36,27 @@ class PlacedLeaf(NamedTuple):
 
 
 class StrlAnswer(NamedTuple):
-    """What is chosen, and its value."""
+    """The chosen leaves, and their value."""
 
     objective: float
     chosen: list[PlacedLeaf]
 
 
 def answer_of(compiled: CompiledStrl, values: Sequence[float]) -> StrlAnswer:
-    """Return what a solution of a compiled problem means. O(leaves + chosen units)."""
+    """Return the answer for a solution of a compiled problem. O(leaves + chosen units)."""
     placed = _Placer(compiled).place(compiled.read(values))
     solved = -compiled.program.cost(values)
     exact = _Worth({each.number: each.total for each in placed}).of(compiled.problem.goal) or 0.0
-    # What the leaves add up to has no solver's tolerance in it.
+    # The value is summed from the leaves, so that it has no tolerance of the solver.
     close = abs(exact - solved) <= TOLERANCE * max(1.0, abs(exact))
     return StrlAnswer(exact if close else solved, placed)
 
 
 class _Worth:
-    """Adds up values from the leaves to the top; None stands for a part that is not chosen.
+    """Adds up values from the leaves to the top; None means that a part is not chosen.
 
-    A part counts as chosen if a leaf in it is. That is not enough to tell in a `barrier` of at most
-    0, which nothing reaches.
+    A part counts as chosen if one of its leaves is. Exception: a `barrier` of at most 0 is reached
+    without a chosen leaf.
     """
 
     def __init__(self, counts: Mapping[int, int]) -> None:
@@ -114,7 +114,7 @@ class _Placer:
             if isinstance(each.leaf, Kill)
         ]
         now, slots = self._compiled.problem.now, self._compiled.slots
-        for (at, number), nodes in self._held.items():  # those that nobody frees
+        for (at, number), nodes in self._held.items():  # units that no kill frees
             _, last = slots(now, self._compiled.problem.held[number].end)
             self._units.setdefault(at, []).extend((node, [(0, last)]) for node in nodes)
         takes = [each for each in chosen if isinstance(each.leaf, Choose)]
@@ -125,7 +125,7 @@ class _Placer:
         return sorted(placed)
 
     def _free(self, chosen: ChosenLeaf) -> dict[str, int]:
-        """Free units of holders; they are in use before and after."""
+        """Free units of holders, which use them before and after."""
         leaf = chosen.leaf
         assert isinstance(leaf, Kill)
         problem, slots = self._compiled.problem, self._compiled.slots

@@ -1,11 +1,12 @@
-"""Compile an STRL problem to a program with whole numbers, and read its solution (Alg. 1).
+"""Compile an STRL problem to an integer program, and read its solution (Alg. 1).
 
-Each choice is a binary indicator; each leaf has a whole number of units from each partition of its
-set. A demand row ties both, and a supply row for each partition and slot bounds what is used.
-Supply is only checked in slots in which a use begins: what is available never falls in between.
+Each choice has a binary indicator; each leaf has an integer number of units from each partition of
+its set. A demand row connects both, and a supply row for each partition and slot limits the used
+units. Supply rows are needed only in slots in which a use begins, because the available units never
+become fewer in between.
 
-A planner that decides again before later starts are due may compile these loosely: they take units
-from their sets as a whole, as if a job could move within its set. That saves a column for each
+A planner that decides again before later starts are due may relax these: they take units from their
+sets as a whole, as if a job could move within its set while it runs. This saves a column for each
 partition of each of their sets.
 """
 
@@ -52,7 +53,7 @@ class _Take(NamedTuple):
     """
 
     partition: int
-    """Or, of a leaf that takes loosely, the number of partitions plus the number of its set."""
+    """Index of the partition; for a relaxed leaf the number of partitions plus that of its set."""
     holding: int
     column: int
     factor: int
@@ -66,18 +67,18 @@ class CompiledLeaf(NamedTuple):
     job: str
     """The job of the enclosing scope; empty outside any scope."""
     column: int
-    """Its indicator, or -1 if it has none of its own: a linear leaf."""
+    """Its indicator, or -1 for a linear leaf, which has no indicator of its own."""
     takes: list[_Take]
 
 
 class _Use(NamedTuple):
-    """Units in use from a slot to before another; those that a kill frees are negative."""
+    """Units in use from one slot until before another; negative for units that a kill frees."""
 
     first: int
     last: int
     column: int
     units: int
-    """For each of the column."""
+    """Number of units for a column value of 1."""
 
 
 class ChosenLeaf(NamedTuple):
@@ -87,7 +88,7 @@ class ChosenLeaf(NamedTuple):
     leaf: Leaf
     job: str
     units: dict[tuple[int, int], int]
-    """By (partition, holding); the holding is -1 for units that are taken. See `_Take`."""
+    """Number of units by (partition, holding); holding is -1 for units that are taken."""
 
 
 class CompiledStrl:
@@ -102,7 +103,7 @@ class CompiledStrl:
     def __init__(self, problem: StrlProblem, loose_from: float = inf) -> None:
         """Compile a problem. O(leaves · partitions + supply).
 
-        Starts at `loose_from` (seconds) or later take from their sets as a whole.
+        Starts at `loose_from` (seconds) or later are relaxed: they use their sets as a whole.
         """
         self.problem, self._loose_from = problem, loose_from
         self.partitions = partitions_of(problem)
@@ -114,7 +115,7 @@ class CompiledStrl:
         self._freed: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """By partition and holding: column, units for each; each unit is freed once."""
         self._most: dict[int, int] = {}
-        """By column of units, the most that it may be; indicators are at most 1."""
+        """Upper bound of each column of units; indicators are at most 1."""
         self._numbered = 0
         value = self._goal(problem.goal)
         for column, worth in value.columns.items():
@@ -129,7 +130,7 @@ class CompiledStrl:
     # Expressions that can be chosen
 
     def _possible(self, expression: Expression, job: str) -> _Node | None:
-        """Return an expression without what can never be chosen, or None. O(leaves)."""
+        """Return an expression without its impossible parts, or None if none is left. O(leaves)."""
         if isinstance(expression, Choose):
             return self._possible_choice(expression, job)
         if isinstance(expression, Kill):
@@ -180,7 +181,10 @@ class CompiledStrl:
     # Columns and demand
 
     def _optional(self, node: _Node, above: int | None) -> _Terms:
-        """Return the value of a part that may stay out; `above` is None if it always may be in."""
+        """Return the value of an optional part.
+
+        It can be chosen only if the column `above` is 1; always if `above` is None.
+        """
         if node.optional:
             return self._value(node, above)
         return self._value(node, self._indicator(above))
@@ -193,7 +197,7 @@ class CompiledStrl:
         return column
 
     def _value(self, node: _Node, chosen: int | None) -> _Terms:
-        """Return the value of an expression that is chosen where the column `chosen` is 1."""
+        """Return the value of an expression that is chosen if the column `chosen` is 1."""
         kind = node.expression
         if isinstance(kind, Choose | Kill):
             return self._leaf(node, kind, chosen)
@@ -327,7 +331,7 @@ class CompiledStrl:
         return near if abs(exact - near) <= SNAP * max(1.0, abs(exact)) else exact
 
     def _supply(self) -> None:
-        """Add the rows that bound what is used of each partition, and frees of each holding."""
+        """Add the rows that limit the used units of each partition and freed ones of holdings."""
         count = len(self.partitions.parts)
         uses: dict[int, list[_Use]] = {}
         for leaf in self.leaves:
@@ -348,7 +352,7 @@ class CompiledStrl:
     def _supply_loosely(self) -> None:
         """Add the rows of sets from which units are taken as a whole.
 
-        Everything counts that lies inside the set, so that its subsets and partitions share it.
+        Uses of subsets and partitions inside the set also count.
         """
         count, of = len(self.partitions.parts), self.partitions.of
         inside = {units: {*of[units]} for units in self._loose}
@@ -371,7 +375,7 @@ class CompiledStrl:
                 self._bound([*parts], uses, int(begin))
 
     def _bound(self, parts: Sequence[int], uses: Sequence[_Use], begin: int) -> None:
-        """Bound what is used of some partitions together from slot `begin` on."""
+        """Limit the used units of some partitions together in slot `begin`."""
         there = [self.partitions.parts[at] for at in parts]
         units = sum(part.units for part in there)
         busy = [
@@ -412,7 +416,7 @@ class CompiledStrl:
     def start(self, chosen: Mapping[int, Mapping[tuple[int, int], int]]) -> tuple[float, ...]:
         """Return the values of a solution that chooses these leaves, given by number.
 
-        The units are as in `ChosenLeaf`. The goal must have no `min`.
+        The units are as in `ChosenLeaf`. The expression to maximise must contain no `min`.
         """
         values = [0.0] * len(self.program.costs)
         for number, _, _, column, takes in self.leaves:
@@ -438,7 +442,7 @@ class _Node(NamedTuple):
     eligible: list[tuple[int, int, int]]
     """For a leaf: (partition, holding or -1, maximum of units) of each source."""
     optional: bool
-    """Whether choosing it may mean no units and no value, so that it needs no indicator."""
+    """Whether it may be chosen without units and value, so that it needs no indicator."""
     number: int = -1
     job: str = ""
 

@@ -13,9 +13,9 @@ Units = frozenset[str]
 
 
 class Choose(NamedTuple):
-    """`nck`: exactly `k` units in [start, start + duration), worth `value` (§4.1.1).
+    """`nck`: exactly `k` units in [start, start + duration), with value `value` (§4.1.1).
 
-    `lnck` if linear: up to `k` units, worth value / k each.
+    `lnck` if linear: up to `k` units, each with value / k.
     """
 
     units: Units
@@ -29,8 +29,8 @@ class Choose(NamedTuple):
 class Kill(NamedTuple):
     """`killnck`: free exactly `count` held units in [begin, until), at a cost (§4.1.1).
 
-    A unit is freed until its holder's end at most, and by one kill at most. Inside `JobScope` the
-    units are those of its job. `lkillnck` if linear: up to `k` units, at cost / k each.
+    A unit is freed at most until its holder's end, and by at most one kill. Inside `JobScope` the
+    units are those of its job. `lkillnck` if linear: up to `k` units, each at cost / k.
     """
 
     units: Units
@@ -48,13 +48,13 @@ class Max(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Any parts are chosen."""
+    """Choose any parts."""
 
     parts: tuple[Expression, ...]
 
 
 class Min(NamedTuple):
-    """All parts are chosen; the value is the least of theirs."""
+    """Choose all parts; the value is the smallest of theirs."""
 
     parts: tuple[Expression, ...]
 
@@ -67,14 +67,14 @@ class Scale(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """`value` where the part is worth at least that; other choices of the part are impossible."""
+    """`value`, if the value of the part is at least that; otherwise it cannot be chosen."""
 
     value: float
     part: Expression
 
 
 class JobScope(NamedTuple):
-    """`job`: what one job asks for; kills inside it free units that this job holds."""
+    """`job`: the choices of one job; kills inside it free units that this job holds."""
 
     job: str
     part: Expression
@@ -94,7 +94,7 @@ class StrlHolding(NamedTuple):
 
 
 class StrlProblem(NamedTuple):
-    """What to maximise, on which units, in which slots. Times are in seconds.
+    """An expression to maximise, and its units and slots. Times are in seconds.
 
     The slots are [now, now + slot), [now + slot, now + 2 · slot), …, up to now + horizon.
     """

@@ -1,4 +1,4 @@
-"""Partitions: units of nodes that no set of a problem tells apart (§4.1.2)."""
+"""Partitions: units of nodes that belong to the same sets of a problem (§4.1.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HeldUnits(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Units that all sets contain, or none of them."""
+    """Units of which each set contains all or none."""
 
     nodes: tuple[str, ...]
     units: int

@@ -1,4 +1,4 @@
-"""STRL as text: parentheses around an operator and what it needs; `;` begins a comment."""
+"""STRL as text: an operator and its arguments in parentheses; `;` begins a comment."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from sia.state.strl import (
 from sia.wording import did_you_mean
 
 MAX_OPTIONS = 512
-"""Leaves of one `job`, and parts of one `max`: 24 starts on each of 20 racks. With more, a coarser
-slot says the same."""
+"""Largest number of leaves in one `job`, and of parts in one `max`: enough for 24 starts on each of
+20 racks. For more, use longer slots."""
 
 MAX_LEAVES = 50_000
-"""Leaves of one problem; with more, no solver is done within a cycle."""
+"""Largest number of leaves in one problem; with more, no solver ends within a cycle."""
 
 MAX_TEXT = 2**23
-"""Characters of one text, about 200 for each leaf."""
+"""Largest number of characters of one text, about 200 for each leaf."""
 
 
 def parse_strl(text: str) -> StrlProblem:
@@ -95,7 +95,7 @@ def _written(expression: Expression, sets: dict[Units, str]) -> str:
 
 
 class _Problem:
-    """Reads the forms of a text: nodes first, as others name them."""
+    """Reads the forms of a text: nodes first, because other forms name them."""
 
     def __init__(self, forms: Sequence[StrlItem]) -> None:
         self._forms: dict[str, list[StrlForm]] = {name: [] for name in _STATEMENTS}
@@ -124,7 +124,7 @@ class _Problem:
         return StrlProblem(self._nodes, held=held, goal=self._expression(goal), **numbers)
 
     def _one(self, name: str, default: float | None = None) -> float:
-        """Return the number of a form that stands once."""
+        """Return the number of a form that may occur only once."""
         forms = self._forms[name]
         if not forms and default is not None:
             return default
@@ -198,7 +198,7 @@ class _Problem:
                 word_of(job, "the name of a job").text, units, number_of(end, "END")
             )
             if holding.end <= now:
-                continue  # it has ended
+                continue  # the holder has ended
             held.append(holding)
             for node, count in units.items():
                 used[node] += count
@@ -209,7 +209,7 @@ class _Problem:
         return tuple(held)
 
     def _units(self, item: StrlItem) -> Units:
-        """Return the set that is named: names of nodes, an attribute, or `all`."""
+        """Return the set that `item` names: names of nodes, an attribute, or `all`."""
         if isinstance(item, StrlForm):
             names = tuple(self._node(each) for each in item.items)
             if not names:
@@ -226,7 +226,7 @@ class _Problem:
         return found
 
     def _expression(self, item: StrlItem, factor: float = 1.0) -> Expression:
-        """Read an expression, with the product of the factors that its value counts with."""
+        """Read an expression; `factor` is the product of the `scale` factors around it."""
         item = expression_of(item)
         name = operator_of(item, OPERATORS).text
         if name in _LEAVES:
@@ -265,7 +265,7 @@ class _Problem:
 
 
 def _value_of(item: StrlItem, what: str, factor: float) -> float:
-    """Parse a value that counts so many times. Raises StrlError."""
+    """Parse a value to which `factor` applies. Raises StrlError."""
     value = number_of(item, what)
     if not abs(factor * value) <= MAX_TIME:  # also what is not a number: 0 times infinity
         word, fix = word_of(item, what), f"use smaller factors: the product is at most {MAX_TIME:g}"
