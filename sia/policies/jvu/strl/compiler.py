@@ -375,7 +375,7 @@ class CompiledStrl:
                 self._bound([*parts], uses, int(begin))
 
     def _bound(self, parts: Sequence[int], uses: Sequence[_Use], begin: int) -> None:
-        """Limit the used units of some partitions together in slot `begin`."""
+        """Limit the used units of some partitions together, from slot `begin` on."""
         there = [self.partitions.parts[at] for at in parts]
         units = sum(part.units for part in there)
         busy = [
