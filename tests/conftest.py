@@ -27,6 +27,10 @@ CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.
 # No test trusts a public certificate authority, and a process loads them as it imports aiohttp.
 os.environ["SSL_CERT_FILE"] = os.devnull
 
+# No test sees the state of the user who runs it, such as the database of an older daemon.
+STATE = TemporaryDirectory(prefix="sia-state-")
+os.environ["XDG_STATE_HOME"] = STATE.name
+
 settings.register_profile(
     "suite", max_examples=budget(ci=30, soak=1000), deadline=None, derandomize=True
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replay.plotting.canvas import GREY, PALETTE, RenderedFigure, axes_in, picture
+from replay.plotting.canvas import DPI, GREY, PALETTE, RenderedFigure, axes_in, picture
 from replay.search.objectives import METRICS
 from sia.wording import HOUR
 
@@ -48,7 +48,7 @@ def draw_front(
             if not i:
                 axes.legend(loc="upper right", frameon=False)
 
-    return picture("front", height, draw)
+    return picture("front", height, draw, DPI)
 
 
 def _panel(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.files import written
-from tests.support.plugins import package, python_with, sia_with
+from tests.support.plugins import each_with, package, python_with, sia_with
 
 POOL = '[[pool]]\nname = "a"\nquota = 1\n'
 """The least that a configuration needs."""
@@ -90,30 +90,36 @@ def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tm
     assert "told: a minute each" in page
 
 
-@pytest.mark.parametrize(
-    ("label", "words"),
-    [
-        ("shi@half+told", "no policy 'shi'; there is "),
-        ("shy@haf+told", "no forecast 'haf'; for a model write learned and give --forecast"),
-        ("shy@haf+told", "write half, none, peaks, perfect, random, sliding-max. Did you mean 'h"),
-        ("shy@half+tol", "noisy, perfect, random, stated, survival, told, within. Did you mean"),
-        ("shy@half+told:0.9", "told takes no quantile; only boosted, history, jvupredict, surviv"),
-        ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
-    ],
-)  # fmt: skip
-def test_names_of_a_plugin_appear_in_error_messages(others, log, tmp_path, label, words):
-    done = sia_with(others, "replay", *log, "--policy", label, "--out", tmp_path / "out")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert words in done.stderr
+NAMES = [
+    ("shi@half+told", "no policy 'shi'; there is "),
+    ("shy@haf+told", "no forecast 'haf'; for a model write learned and give --forecast"),
+    ("shy@haf+told", "write half, none, peaks, perfect, random, sliding-max. Did you mean 'h"),
+    ("shy@half+tol", "noisy, perfect, random, stated, survival, told, within. Did you mean"),
+    ("shy@half+told:0.9", "told takes no quantile; only boosted, history, jvupredict, surviv"),
+    ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
+]
+"""Labels, and what is wrong with them."""
+
+
+def test_names_of_a_plugin_appear_in_error_messages(others, log, tmp_path):
+    commands = [
+        ("replay", *log, "--policy", label, "--out", tmp_path / "out") for label, _ in NAMES
+    ]
+    for (label, words), done in zip(NAMES, each_with(others, commands), strict=True):
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), label
+        assert words in done.stderr
 
 
 def test_the_daemon_takes_its_forecast_but_not_what_is_for_replays(others, tmp_path):
-    config = tmp_path / "sia.toml"
-    for forecast, said in (("half+survival", ""), ("half+told", "told works only in replays")):
-        config.write_text(f'[daemon]\npolicy = "shy"\nforecast = "{forecast}"\n{POOL}')
-        done = sia_with(others, "serve", "--check", "--config", config)
-        assert done.returncode == (2 if said else 0), done.stderr
-        assert said in done.stderr
+    commands = []
+    for forecast in ("half+survival", "half+told"):
+        text = f'[daemon]\npolicy = "shy"\nforecast = "{forecast}"\n{POOL}'
+        config = written(tmp_path, text, f"{forecast}.toml")
+        commands.append(("serve", "--check", "--config", config))
+    fits, only_for_replays = each_with(others, commands)
+    assert fits.returncode == 0, fits.stderr
+    assert only_for_replays.returncode == 2
+    assert "told works only in replays" in only_for_replays.stderr
 
 
 def test_a_plugin_that_cannot_be_imported_is_named_with_its_package(tmp_path, log):
@@ -155,31 +161,28 @@ def cloud(tmp_path):
     return package(tmp_path, BACKEND, backends={"cloud": "Cloud"})
 
 
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ('kind = "cloud"\nregion = "earth"', ""),
-        (
-            'kind = "cloud"\nregion = "moon"',
-            "backend.region: there is no machine on the moon",
-        ),
-        ('kind = "cloud"', "backend.region: is missing; add it"),
-        (
-            'kind = "cloud"\nregion = "a"\nregoin = 1',
-            "backend.regoin: is unknown; did you mean r",
-        ),
-        (
-            'kind = "clout"',
-            "backend.kind: unknown kind 'clout'; use one of cloud, kubernetes, local, mqtt",
-        ),
-        ('kind = "clout"', "Did you mean 'cloud'?"),
-    ],
-)
-def test_a_backend_of_another_package_has_a_section_that_is_checked(cloud, tmp_path, section, said):
-    config = written(tmp_path, f"[backend]\n{section}\n{POOL}", "sia.toml")
-    done = sia_with(cloud, "serve", "--check", "--config", config)
-    assert done.returncode == (2 if said else 0), done.stderr
-    assert said in done.stderr
+SECTIONS = [
+    ('kind = "cloud"\nregion = "earth"', ""),
+    ('kind = "cloud"\nregion = "moon"', "backend.region: there is no machine on the moon"),
+    ('kind = "cloud"', "backend.region: is missing; add it"),
+    ('kind = "cloud"\nregion = "a"\nregoin = 1', "backend.regoin: is unknown; did you mean r"),
+    (
+        'kind = "clout"',
+        "backend.kind: unknown kind 'clout'; use one of cloud, kubernetes, local, mqtt",
+    ),
+    ('kind = "clout"', "Did you mean 'cloud'?"),
+]
+"""Sections of a backend, and what is wrong with them."""
+
+
+def test_a_backend_of_another_package_has_a_section_that_is_checked(cloud, tmp_path):
+    commands = []
+    for number, (section, _) in enumerate(SECTIONS):
+        config = written(tmp_path, f"[backend]\n{section}\n{POOL}", f"{number}.toml")
+        commands.append(("serve", "--check", "--config", config))
+    for (section, said), done in zip(SECTIONS, each_with(cloud, commands), strict=True):
+        assert done.returncode == (2 if said else 0), (section, done.stderr)
+        assert said in done.stderr
 
 
 def test_a_daemon_is_built_on_a_backend_of_another_package(cloud, tmp_path):

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.plugins import each_with
 
 PAGE = ROOT / "docs/policies.md"
 BLOCK = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
@@ -99,22 +100,15 @@ def test_an_engine_of_the_daemon_runs_it_and_goes_on_after_a_restart(installed):
 
 
 def test_a_wrong_option_is_refused_in_one_line(installed):
-    source, site = installed
-    env = {**os.environ, "PYTHONPATH": str(site)}
-    for label, why in {
+    _, site = installed
+    wrong = {
         "turns:temr=5": "turns has no option 'temr'; it has term. Did you mean 'term'?",
         "turns:term=soon": "term must be a number (got 'soon')",
         "turns:term=0": "term must be above 0 (got 0)",
         "turns:5:term=6": "option term is given twice; leave one out",
-    }.items():
-        words = ["-m", "sia", "replay", "--trace", "t", "--pools", "p", "--policy", label]
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=source,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    }
+    replay = ("replay", "--trace", "t", "--pools", "p", "--policy")
+    ended = each_with(site, [(*replay, label) for label in wrong])
+    for why, done in zip(wrong.values(), ended, strict=True):
         assert done.returncode == 2
         assert why in done.stderr.replace("\n", " ")

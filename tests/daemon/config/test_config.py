@@ -4,13 +4,14 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from subprocess import check_output
 
 import msgspec
 import pytest
 
 from daemon.backends.local.config import LocalConfig
 from daemon.backends.simulated.config import SimulatedConfig
-from daemon.config.config import DEFAULT_POOLS, Address, Config, PoolConfig
+from daemon.config.config import DEFAULT_POOLS, Address, Config, PoolConfig, state_folder
 from daemon.config.database import DatabaseUrl
 from daemon.config.read import ConfigError, read_config
 from daemon.model.job import PoolMode
@@ -453,3 +454,10 @@ def test_every_key_of_the_section_daemon_is_documented(tmp_path):
     keys = re.search("use one of (.*)", str(error.value))[1].split(", ")
     assert "grace" in keys
     assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def test_tests_do_not_see_the_state_of_the_user_who_runs_them():
+    assert not state_folder().exists()
+    assert Path.home() not in state_folder().parents
+    said = [sys.executable, "-c", "from daemon.config.config import *; print(state_folder())"]
+    assert check_output(said, text=True).strip() == str(state_folder())
