@@ -1,7 +1,7 @@
-"""Linear programs with whole numbers, as plain values: what a policy asks a solver to solve.
+"""Mixed-integer linear programs as plain values, which policies ask solvers to solve.
 
 Programs are decisions and their solutions are events, so both are stored as JSON: None stands for
-infinity. `sia.contract.solvers` finds the solvers; the core knows none of them.
+infinity. `sia.contract.solvers` finds the solvers; the core does not depend on them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Program(Struct, frozen=True):
         return sum(map(mul, self.costs, values), self.offset)
 
     def violation(self, values: Sequence[float]) -> str:
-        """Return in one line why these values are no solution, or an empty string. O(nonzeros)."""
+        """Return in one line why these values are not a solution, or "". O(nonzeros)."""
         if len(values) != len(self.costs):
             return f"{len(values)} values for {len(self.costs)} columns"
         if not all(map(isfinite, values)):

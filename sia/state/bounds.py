@@ -44,12 +44,12 @@ def check_job(job: Job, run_time: float) -> None:
 
 
 def check_fields(job: Job) -> None:
-    """Raise JobFieldError if what a job asks for is out of bounds. O(points of its demand)."""
+    """Raise JobFieldError if a field of a job is out of bounds. O(points of its demand)."""
     if not 1 <= job.width <= MAX_QUOTA:
         raise _out_of_bounds(job, "width", job.width, f"1 to {MAX_QUOTA}")
     least, most = job.min_width, job.max_width
     if job.demand or not (least == most == job.width or least == most == 0):
-        _check_elastic(job)  # nearly all jobs have one width
+        _check_elastic(job)  # almost all jobs have one width
     if job.preemptible is not None or job.min_run_time is not None:
         _check_stops(job)
     if job.deadline is not None and not -MAX_TIME <= job.deadline <= MAX_TIME:
@@ -144,7 +144,7 @@ def _check_speeds(job: Job) -> None:
 
 
 def _names_config(config: str) -> bool:
-    """Return whether a job log can have this name of a configuration, and a terminal show it."""
+    """Return whether this name of a configuration can be in a job log and on a terminal."""
     fits = len(config) <= MAX_CONFIG and config.isprintable()
     return fits and bool(config.strip()) and ":" not in config and ";" not in config
 

@@ -1,4 +1,4 @@
-"""How a job is told to save its work before a stop: by a signal or by a command."""
+"""Checkpoints: the signal or command that asks a job to save its work before a stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from msgspec import Struct
 
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "WINCH", "URG", "IO")
-"""Signals that a program can handle and that tell it nothing about itself.
+"""Signals that a program can handle and that do not mean an error of the program.
 
 SIGKILL and SIGSTOP cannot be handled. SIGSEGV and the like mean an error of the program.
 """

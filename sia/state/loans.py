@@ -139,7 +139,7 @@ class LoanCounts:
             lenders.changed(pool)
 
     def _reoffer(self, pool: PoolState) -> None:
-        """Update what a pool may lend."""
+        """Update the number of GPUs that a pool may lend."""
         lendable = pool.could_lend
         pool.group.lendable += lendable - pool.lendable
         pool.lendable = lendable
@@ -184,7 +184,7 @@ class LoanCounts:
     def _lenders_of(self, group: GroupState) -> LenderOrder:
         """Return the lender order of a group. It is created with the group's first loan.
 
-        Groups that never lend thus pay nothing for it.
+        So groups that never lend have no cost.
         """
         lenders = self._lenders.get(group)
         if lenders is None:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster whose nodes differ: which GPUs a job has, and how fast it runs there."""
+"""The nodes of a cluster whose nodes differ: the GPUs of each job, and its speed on them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sia.state.speeds import SpeedRow, Speeds
 from sia.state.strl import ALL, asks_of, durations, wanted_of
 
 SAME = "same:"
-"""Prefix of a preference for nodes of one value: `same:rack`."""
+"""Prefix of a preference for nodes with the same value of an attribute: `same:rack`."""
 
 NodeCounts = tuple[tuple[str, int], ...]
 """(node, GPUs), each node once."""
 
 
 class JobPlace(NamedTuple):
-    """Where a job may run."""
+    """A set of nodes on which a job may run."""
 
     nodes: frozenset[str]
     slowdown: float
     """Factor on its run time there."""
     among: str = ""
-    """The set that its STRL names, if it brings some."""
+    """The set in the job's own STRL, if it has any."""
 
 
 class NodeTable:
@@ -32,7 +32,7 @@ class NodeTable:
     Attributes:
         nodes: The nodes by name, in the order given.
         attributes: All words that nodes have, sorted.
-        speeds: How fast models run by the nodes that they spread over.
+        speeds: Speeds of models by number of nodes.
         out: The nodes that take no jobs.
     """
 
@@ -61,13 +61,13 @@ class NodeTable:
         return 0 if node in self.out else len(self._free[node])
 
     def take_out(self, node: str) -> None:
-        """Give no more GPUs of a node; its jobs go on. Raises ValueError for an unknown name."""
+        """Start no more jobs on a node; its jobs continue. Raises ValueError if unknown."""
         if node not in self.nodes:
             raise ValueError(f"no node {node!r}")
         self.out[node] = None
 
     def bring_back(self, node: str) -> None:
-        """Give GPUs of a node again, if it was out."""
+        """Allow starts on a node again, if it was out."""
         self.out.pop(node, None)
 
     def of(self, job_id: str) -> Nodes:
@@ -75,23 +75,23 @@ class NodeTable:
         return self._of.get(job_id, ())
 
     def held(self, job_id: str) -> dict[str, int]:
-        """Return the number of GPUs that a running job has of each node."""
+        """Return the number of GPUs of a running job on each node."""
         return {node: len(gpus) for node, gpus in self.of(job_id)}
 
     def frees(self, job_id: str) -> dict[str, int]:
-        """Return the number of GPUs of each node that others could use if a job stopped."""
+        """Return the number of GPUs of each node that become usable if a job stops."""
         return {node: len(gpus) for node, gpus in self.of(job_id) if node not in self.out}
 
     def preferred(self, prefers: str) -> tuple[frozenset[str], ...]:
         """Return the sets of nodes within any of which a job runs at full speed.
 
-        A job without a preference has one set of all nodes. Where no node has the attribute there
-        is none. Names in parentheses are a set that STRL names. O(1) amortised, or O(names).
+        A job without a preference has one set of all nodes. If no node has the attribute, there is
+        no set. Names in parentheses are a set of a job's STRL. O(1) amortised, or O(names).
         """
         found = self._preferred.get(prefers)
         if found is None:
             found = tuple(self._sets(prefers))
-            # Of words that no node has, and of lists of nodes, there is no end: they are not kept.
+            # Unknown words and lists of nodes are not cached: their number is unlimited.
             if found and not prefers.startswith("("):
                 self._preferred[prefers] = found
         return found
@@ -116,8 +116,8 @@ class NodeTable:
     def places(self, job: Job) -> list[JobPlace]:
         """Return the sets of nodes within any of which a job may run, the preferred ones first.
 
-        Of a job that brings STRL these are the sets on which some start is worth something, the
-        fastest first, and of equally fast ones in the order of the text.
+        For a job with STRL these are the sets on which some start has a value, the fastest first,
+        equally fast ones in the order of the text.
         """
         if job.strl:
             long = durations(wanted_of(asks_of(job.strl)))
@@ -146,14 +146,14 @@ class NodeTable:
         return None if slow is None else slow / spread
 
     def fewest(self, width: int) -> int:
-        """Return the fewest nodes that hold so many GPUs if all are free. O(1) amortised."""
+        """Return the smallest number of nodes with `width` GPUs if all are free. O(1) amortised."""
         found = self._fewest.get(width)
         if found is None:
             found = self._fewest[width] = fewest_nodes(self._sizes, width)
         return found
 
     def room(self, job: Job) -> int:
-        """Return the GPUs of the widest place on which a job can run at all."""
+        """Return the largest number of GPUs in a set of nodes on which a job may run."""
         if job.slowdown is not None or not (job.prefers or job.strl):
             return self.gpus
         sets = (place.nodes for place in self.places(job))
@@ -173,9 +173,9 @@ class NodeTable:
         return ""
 
     def closest(self, job: Job, width: int) -> NodeCounts:
-        """Return free GPUs for a job, as close together as it goes; empty if there are too few.
+        """Return free GPUs for a job, on as few nodes as possible; empty if there are too few.
 
-        They are on nodes that it prefers, if these suffice. O(nodes of its place).
+        They are on nodes that it prefers, if these have enough. O(nodes of its place).
         """
         names = [*self.nodes]
         near = [place.nodes for place in self.places(job)] if job.prefers or job.strl else []
@@ -187,7 +187,7 @@ class NodeTable:
         return ()
 
     def take(self, job_id: str, wanted: NodeCounts) -> Nodes:
-        """Give a job so many GPUs of each node, those with the lowest numbers."""
+        """Give a job the wanted number of GPUs of each node, those with the lowest indices."""
         taken = []
         for node, gpus in wanted:
             free = self._free[node]
@@ -211,7 +211,7 @@ class NodeTable:
         self._of[job_id] = nodes
 
     def check(self, running: Mapping[str, int]) -> None:
-        """Assert that each running job has as many GPUs as it is wide, and each GPU one job."""
+        """Assert that each running job has its width in GPUs, and each GPU at most one job."""
         assert self._of.keys() == running.keys()
         for job_id, nodes in self._of.items():
             assert sum(len(gpus) for _, gpus in nodes) == running[job_id], job_id
@@ -222,7 +222,7 @@ class NodeTable:
 
 
 def fewest_nodes(sizes: Iterable[int], width: int) -> int:
-    """Return the fewest nodes of these sizes that hold so many GPUs. O(nodes · log nodes)."""
+    """Return the smallest number of nodes of these sizes with `width` GPUs. O(n · log n)."""
     left, count = width, 0
     for gpus in sorted(sizes, reverse=True):
         if left <= 0:
@@ -233,10 +233,11 @@ def fewest_nodes(sizes: Iterable[int], width: int) -> int:
 
 
 def quasi(width: int, free: Sequence[int]) -> dict[int, int]:
-    """Return a placement that is as close together as it goes; empty if too few GPUs are free.
+    """Return a placement on few nodes, as GPUs by node index; empty if too few GPUs are free.
 
-    The node with the least free GPUs that holds the job takes it, else the one with the most free
-    GPUs takes as much as it holds, and so on with the rest.
+    The job goes to the node with the fewest free GPUs among those that can hold it. If there is
+    none, the node with the most free GPUs takes as many as it has, and so on with the remaining
+    GPUs.
     """
     if sum(free) < width:
         return {}

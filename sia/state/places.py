@@ -31,8 +31,8 @@ class Places:
     """The cells of one cluster, in terms of pools and jobs.
 
     All pools of a sharing group own cells of the same chain. A job gets cells of its pool's quota,
-    or pinned cells of the pool if the quota has none. Pools outside a spare job's group reserve all
-    that they own, in addition to a policy's reservations.
+    or pinned cells of the pool if the quota has none. Against a spare job, pools of other groups
+    reserve all of their cells, in addition to a policy's reservations.
 
     A job for which cells are reserved gets these when it is started as a dedicated job. They stay
     reserved when it stops or ends.
@@ -100,8 +100,8 @@ class Places:
         """Allocate quota cells or spare cells to a job; spare ones respect the reservations.
 
         With `inside`, a spare job gets cells that are reserved for that job, which has ended.
-        Without `reservations`, only the pools of other groups reserve all that they own. Returns
-        None, with nothing changed, if there are no cells for the job now.
+        Without `reservations`, only pools of other groups have reservations: all of their cells.
+        Returns None, with nothing changed, if there are no cells for the job now.
         """
         if stream is DEDICATED and job_id in self._reserved:
             kept = RESERVED + job_id
@@ -208,10 +208,10 @@ class Places:
     def blocking_spare_jobs(
         self, pool: str, width: int, price: Price, *, whole: bool = False
     ) -> tuple[str, ...]:
-        """Return the spare jobs, lowest price first choice, for which a dedicated start waits.
+        """Return the spare jobs, in the cheapest cells, that a dedicated start waits for.
 
-        With `whole` also those that influence which cells later starts get. Empty if the start
-        waits for something else.
+        With `whole` also the spare jobs that influence which cells later starts get. Empty if the
+        start does not wait for spare jobs.
         """
         resolved = self._resolve(pool, width)
         if resolved is None:
@@ -242,7 +242,7 @@ class Places:
     ) -> ReservedGpus | None:
         """Return the reservations that apply to a pool's spare jobs in one window.
 
-        A policy adds to them. Pools of other groups reserve all they own. `exclude_bound` and
+        A policy adds to them. Pools of other groups reserve all of their cells. `exclude_bound` and
         `clean` are as in `ReservedGpus`. Returns None if the pool's group has no cells.
         """
         chain = self._chains[pool]

@@ -1,4 +1,4 @@
-"""How fast a job runs by the number of nodes that it spreads over (Chronus, §3.4.2)."""
+"""Speeds of jobs by the number of nodes on which they run (Chronus, §3.4.2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class SpeedRow(NamedTuple):
-    """The speed of a model on so many GPUs of so many nodes; 1 is that on the fewest nodes."""
+    """The speed of a model by number of GPUs and nodes; on the fewest nodes it is 1."""
 
     model: str
     gpus: int
@@ -18,9 +18,9 @@ class SpeedRow(NamedTuple):
 class Speeds:
     """Measured speeds by model, width and nodes.
 
-    A width without rows uses those of the next wider one, else those of the widest. Between two
-    numbers of nodes the speed is linear; beyond the most nodes it stays the same. A model without
-    rows runs at speed 1 anywhere.
+    A width without rows uses the rows of the next larger width, or else of the largest. Between two
+    numbers of nodes the speed is linear; beyond the largest number it is constant. A model without
+    rows always runs at speed 1.
     """
 
     def __init__(self, rows: Iterable[SpeedRow] = ()) -> None:
@@ -31,7 +31,7 @@ class Speeds:
             self._points.setdefault(model, {}).setdefault(gpus, {})[nodes] = speed
 
     def speed(self, model: str, width: int, nodes: int, fewest: int) -> float:
-        """Return the speed on so many nodes of a job that fits on `fewest`. O(rows of the model).
+        """Return the speed on `nodes` nodes of a job that fits on `fewest`. O(rows of the model).
 
         On the fewest nodes it is 1, whatever a row says.
         """

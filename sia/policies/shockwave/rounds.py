@@ -64,7 +64,7 @@ class RoundPolicy(Policy):
         self._decided = memory
 
     def begins(self, now: float, changes: Changes) -> bool:
-        """Return whether a round begins that was not decided yet; it counts as decided then."""
+        """Return whether a round begins that is not decided yet, and mark it as decided."""
         if now == self._decided or not (changes.round or now % self.params.round == 0.0):
             return False
         self._decided = now
@@ -80,9 +80,9 @@ class RoundPolicy(Policy):
     def choose(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
     ) -> Mapping[JobStateView, int]:
-        """Return who is to run in the round that begins, with GPUs, the most important first.
+        """Return the jobs for the round that begins, with their GPUs, most important first.
 
-        Together they may need more GPUs than there are: who does not fit is passed over.
+        They may need more GPUs together than there are: jobs that do not fit are skipped.
         """
 
     def present(self) -> Iterator[tuple[PoolStateView, list[JobStateView]]]:
@@ -97,7 +97,7 @@ class RoundPolicy(Policy):
     def carry_out(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], chosen: Mapping[JobStateView, int]
     ) -> Proposals:
-        """Stop, resize and start jobs so that those chosen run, as far as they fit."""
+        """Stop, resize and start jobs so that the chosen jobs run, as far as they fit."""
         runs: dict[JobStateView, int] = {
             job: job.width for job in jobs if job.stream is not None and self._goes_on(job)
         }
@@ -123,7 +123,7 @@ class RoundPolicy(Policy):
                 yield Start(job, Stream.DEDICATED, self.reason(job), other)
 
     def _goes_on(self, job: JobStateView) -> bool:
-        """Return whether a running job keeps its GPUs, whoever is chosen."""
+        """Return whether a running job keeps its GPUs even if it is not chosen."""
         least = job.job.min_run_time
         return is_pinned(job) or (least is not None and self.state.now - job.start < least)
 
@@ -132,7 +132,7 @@ class RoundPolicy(Policy):
         return "its round begins"
 
     def foresee(self, job: JobStateView, now: float, rule: PredictionRule) -> ForeseenJob:
-        """Predict a job. One without regimes is a single epoch as long as its estimate."""
+        """Predict the run time of a job; without regimes it is one epoch as long as its estimate."""
         work = job.work(now)
         if not job.job.regimes:
             seconds = max(job.run_time, MOMENT)
@@ -149,5 +149,5 @@ class RoundPolicy(Policy):
 
 
 def is_pinned(job: JobStateView) -> bool:
-    """Return whether a job, once it runs, is not stopped: a stop would cost all of its work."""
+    """Return whether a running job is not stopped, because a stop would cost all of its work."""
     return job.job.preemptible in (NEVER_STOPPED, RESTART)

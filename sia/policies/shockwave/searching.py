@@ -1,8 +1,8 @@
-"""Find the best plan of a small window by trying everything (Shockwave, appendix G).
+"""Find the best plan of a small window by exhaustive search (Shockwave, appendix G).
 
-Ties go to the plan with the fewest starts, then to the one in which the most urgent job comes
-soonest. Dynamic programming over rounds, by what is left of each job and which of those
-with rounds left ran in the round before.
+Ties go to the plan with the fewest starts, then to the one in which the most urgent jobs run
+earliest. The search is a dynamic program over rounds. Its states are the remaining rounds of each
+job, and which of the jobs with remaining rounds ran in the round before.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from itertools import combinations
 from typing import NamedTuple
 
 MOST_JOBS = 8
-"""Most jobs, as all sets of them are looked at in each round."""
+"""Largest number of jobs, because the search examines all sets of them in each round."""
 
 WORK = 10_000
-"""Choices that are looked at: at most about 50 ms, as a daemon waits for it."""
+"""Largest number of choices that the search examines: about 50 ms, for which a daemon waits."""
 
 EQUAL = 1e-11
 """Relative difference of two plans that are equally good: rounding."""
 
 
 class AskedRounds(NamedTuple):
-    """What a job is to get."""
+    """The number of rounds for a job, and its properties."""
 
     width: int
     rounds: int
     most: int
-    """The rounds that it could use."""
+    """The largest number of rounds that it can use."""
     urgency: tuple[float, float]
     """Its estimated finish-time fairness, then its budget."""
     running: bool = False
@@ -39,11 +39,12 @@ Plan = list[list[int]]
 """By job: 1 for a round in which it runs, else 0."""
 
 _State = tuple[tuple[int, ...], tuple[int, ...]]
-"""What is left of each job, and who of those with rounds left ran in the round before."""
+"""The remaining rounds of each job, and which of the jobs with remaining rounds ran in the round
+before."""
 
 _Cost = tuple[int, tuple[int, ...]]
-"""Starts, and by urgency, the most urgent first, how many ran in each round, as a negative number
-whose digits are the rounds: the smaller, the sooner."""
+"""The number of starts; then, for each urgency from the highest, minus a number whose digits are
+the numbers of jobs that ran in each round. Smaller costs mean earlier rounds."""
 
 _Choice = tuple[tuple[int, ...], _State, tuple[int, ...]]
 """The jobs that run in a round, the state after it, and the number of them by urgency."""
@@ -59,12 +60,13 @@ def searched(
     objective: Callable[[Sequence[int]], float] | None = None,
     work: int = WORK,
 ) -> Plan | None:
-    """Return the best plan, or None if there is none or it takes more than so many choices.
+    """Return the best plan, or None if there is none or the search exceeds `work` choices.
 
-    No job gets more than its `rounds`, and no GPU is idle in a round that a job could use that has
-    some of these left. `objective` tells how good it is to give each job so many rounds; without it
-    all rounds must be placed. After the most urgent job the next one counts, and so on; those of
-    the same estimated fairness count together, then those of the same budget, too.
+    No job gets more than its `rounds`, and no GPU is idle in a round that a job with remaining
+    rounds could use. `objective` rates the number of rounds of each job; without it all rounds must
+    be placed. Of equally good plans the one is best in which the most urgent jobs run earliest,
+    then the next most urgent, and so on. Jobs with the same estimated fairness are compared
+    together, then jobs with the same fairness and budget.
     """
     if len(jobs) > MOST_JOBS:
         return None
@@ -98,7 +100,7 @@ def searched(
 
 
 def _alike(jobs: Sequence[AskedRounds]) -> list[list[int]]:
-    """Return groups of the same fairness, the most urgent first, then of the same budget, too."""
+    """Return the groups of equal fairness, most urgent first, then those of equal budget too."""
     fairness = sorted({job.urgency[0] for job in jobs}, reverse=True)
     urgency = sorted({job.urgency for job in jobs}, reverse=True)
     return [
@@ -114,9 +116,10 @@ def _choices(
     left: tuple[int, ...],
     later: int | None,
 ) -> Iterator[_Choice]:
-    """Yield which of these sets, with the GPUs that they leave idle, may run in a round.
+    """Yield those of these sets of jobs, with the GPUs that they leave idle, that a round can run.
 
-    `left` has the rounds left of each job; if all must be placed, `later` rounds follow.
+    `left` has the remaining rounds of each job. If all rounds must be placed, `later` is the number
+    of following rounds.
     """
     waits = {j for j, count in enumerate(left) if count}
     due = {j for j in waits if jobs[j].pinned or (later is not None and left[j] > later)}
@@ -151,7 +154,7 @@ def _best_end(
     ends: dict[_State, _Cost],
     objective: Callable[[Sequence[int]], float] | None,
 ) -> _State | None:
-    """Return the best state after the last round, or None if nothing does all that is asked."""
+    """Return the best state after the last round, or None if no plan places all rounds."""
     if objective is None:
         all_done = (0,) * len(jobs), ()
         return all_done if all_done in ends else None

@@ -1,9 +1,9 @@
 """Rivals that give each job a share of time, in rounds: Gavel and the policies that it contains.
 
-A policy computes the part x of all time in which each job should run. In each round the jobs with
-the highest x / (part of the time that they had) come first; a job counts half a round at first.
-Shares are computed anew when jobs came, ended or changed, but not within 1,000 s. Rivals are
-reactive: they expect that all that is left runs at today's speed.
+A policy computes for each job the fraction x of time for which it should run. In each round the
+jobs with the highest x / (fraction of time for which they ran) come first; a new job counts as if
+it had run for half a round. Shares are computed again when jobs arrive, end or change, but at most
+every 1,000 s. Rivals are reactive: they assume that all remaining work runs at the present speed.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ RESHARE = 1000.0
 """Seconds between two computations of shares, as in Gavel."""
 
 LEFT_OVER = 1e-9
-"""The largest share of a job that gets no GPU-time of its own: it orders such jobs."""
+"""The largest share of a job that gets no GPU-time; such small shares only order these jobs."""
 
 HALVINGS = 60
-"""Steps of a bisection, after which the bounds of floats agree."""
+"""Number of steps of a bisection, after which both bounds are equal floats."""
 
 
 AloneSoFar = tuple[float, float, float]
-"""Seconds that a job would have taken on an even share so far, its work then, and that share."""
+"""The time in seconds that a job's work so far would have taken on an even share, its work in
+seconds, and its present even share."""
 
 
 class ShareFacts(NamedTuple):
-    """What a rival sees of a job. Times are in seconds."""
+    """The properties of a job that rivals use. Times are in seconds."""
 
     id: str
     width: int
     remaining: float
-    """Remaining seconds at the current speed."""
+    """Remaining run time at the present speed."""
     work: float
-    """Done so far."""
+    """Work done so far."""
     age: float
-    """Since its submission."""
+    """Time since its submission."""
     steps: float
-    """Steps per second at today's speed."""
+    """Steps per second at the present speed."""
 
 
 class _Shares(Struct):
@@ -83,7 +84,7 @@ class SharePolicy(RoundPolicy):
     def choose(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
     ) -> Mapping[JobStateView, int]:
-        """Return all jobs, those first that had the least of their share."""
+        """Return all jobs, first those that got the smallest part of their share."""
         half = self.params.round / 2
         present = [(job.job.id, self.regime(job, now)) for job in jobs]
         known = self._pools.get(pool.name)
@@ -120,7 +121,7 @@ class SharePolicy(RoundPolicy):
     ) -> dict[str, float]:
         """Return the share of each job, from 0 to 1; Σ width · share is at most the quota.
 
-        `alone` is what `ftf` remembers, by job.
+        `alone` is the memory of `ftf`, by job.
         """
 
     def _facts(self, job: JobStateView, now: float) -> ShareFacts:
@@ -137,7 +138,7 @@ class SharePolicy(RoundPolicy):
 
 
 def _rounded(value: float) -> float:
-    """Return a value without the last digits, so that rounding does not decide between equals."""
+    """Return a value without its last digits, so that rounding does not order equal values."""
     return float(f"{value:.9g}")
 
 
@@ -158,7 +159,7 @@ class Gavel(SharePolicy):
 
 
 class GandivaFair(SharePolicy):
-    """Gandiva-Fair: each job gets the same part of time, so tickets are widths."""
+    """Gandiva-Fair: each job gets the same fraction of time, so its tickets are its width."""
 
     def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
@@ -189,7 +190,7 @@ class MaxSteps(SharePolicy):
     ) -> dict[str, float]:
         """Fill the GPUs in the order of steps per GPU. O(n · log n).
 
-        Where gangs leave GPUs over, the others come in that order, too.
+        If gangs leave GPUs idle, the other jobs get them in the same order.
         """
         left, found = float(pool.quota), {}
         most = max(job.steps / job.width for job in jobs)
@@ -201,12 +202,12 @@ class MaxSteps(SharePolicy):
 
 
 class FinishTimeFair(SharePolicy):
-    """Finish-time fairness: the worst completion time relative to that alone is least."""
+    """Finish-time fairness: minimise the largest ratio of completion time to that alone."""
 
     def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
-        """Bisect the worst ratio; a job that is worse even with all time gets all. O(n)."""
+        """Bisect the largest ratio; a job that exceeds it even with all time gets all. O(n)."""
         gpus, known = pool.quota, alone
         whole = {}
         for job in jobs:

@@ -1,18 +1,18 @@
 """The baseline order of each pool in a cluster with cells (the virtual start of §5.1).
 
-In cells, first come, first served is not monotone. If a job disappears from a queue, later jobs
-start sooner and in other places, cells split differently, and a job further back may start later.
-So a job that started in spare cells keeps its place in the queue. When it reaches the head, cells
-of its pool are reserved for it, empty, for as long as it ran. Everything else in the pool then
-happens when and where it would without sharing.
+In cells, first come, first served is not monotone. If a job leaves a queue early, later jobs start
+earlier and in other places, cells split differently, and a job further back may start later. So a
+job that started in spare cells keeps its place in the queue. When it reaches the head, cells of its
+pool are reserved for it, and stay empty, for as long as it ran. All other jobs of the pool then
+start when and where they would without sharing.
 
-That holds as long as no spare job is in a pool's way. Once one is, all jobs of the queue are later
-than without sharing, and would stay so as long as there is a queue. Such a pool makes up for it:
-until its queue is empty it reserves no cells for jobs that started elsewhere.
+This holds as long as no spare job has cells that a pool needs. Once one does, all jobs of the queue
+are later than without sharing, and would remain so until the queue is empty. Such a pool may catch
+up: until its queue is empty it reserves no cells for jobs that started elsewhere.
 
-The same is true of a job that was stopped in spare cells. If it goes on in its own cells, it ends
-sooner than without sharing, because it has done some work already. Its cells stay reserved until
-it would have ended.
+A job that was stopped in spare cells and continues in its own cells ends earlier than without
+sharing, because it has already done some work. Its cells also stay reserved until it would have
+ended.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from sia.state.state import JobState, PoolState
 class StartedElsewhere(Struct):
     """A job that started in spare cells, now or in an earlier segment.
 
-    `since` is when cells were reserved for it. `ran` is its run time in seconds, once it has ended;
-    only then `job` is set, because the state no longer knows it.
+    `since` is when cells were reserved for it. `ran` is its run time in seconds after its end. Only
+    then is `job` set, because the state no longer contains the job.
     """
 
     job_id: str

@@ -15,27 +15,31 @@ from sortedcontainers import SortedList
 from sia.contract.views import GroupStateView, JobStateView, PoolStateView
 
 ONE_STOP = 8.0
-"""One wide guest is stopped instead of several newer ones if that costs at most this many times as
-much. On pieces of Philly this spares a stop in twelve, and the work that is lost does not grow."""
+"""One wide guest is stopped instead of several newer ones if this costs at most this many times as
+much. On pieces of Philly this avoids one stop in twelve without more lost work."""
 
 STOP_COST = 60.0
-"""Seconds of its GPUs that a stop costs a guest in addition to lost work, in comparisons."""
+"""Cost of a stop of a guest in addition to its lost work, in seconds of its GPUs, for
+comparisons."""
 
 
 LONGER = 2.0
-"""A guest makes room for a job if it is expected to run this many times as long."""
+"""A guest makes room for a job if its expected remaining run time is at least this many times that
+of the job."""
 
 LEAST_SAVED = 600.0
-"""Seconds by which it must be expected to run longer, as estimates are wrong and a stop costs."""
+"""Seconds by which the guest's expected remaining run time must exceed that of the job, because
+estimates are inexact and a stop has a cost."""
 
 MOST_LOST = 0.25
-"""What its stop may cost, as a fraction of what it is expected to run on."""
+"""Largest cost of the guest's stop, as a fraction of its expected remaining run time."""
 
 MUCH_WIDER = 4
-"""Times the width of the job that a guest may have: GPUs that nobody needs would be idle."""
+"""Largest ratio of the guest's width to that of the job: with a wider guest too many GPUs would
+become idle."""
 
 MOST_COMPARED = 32
-"""Guests that are compared with one job, so that a pass takes no longer with more of them."""
+"""Largest number of guests that are compared with one job, which bounds the time of a pass."""
 
 
 def lost_work(job: JobStateView, now: float) -> float:
@@ -51,16 +55,16 @@ def is_settling(job: JobStateView, now: float) -> bool:
 
 
 def bin_of_least(job: JobStateView, windows: Sequence[float]) -> int:
-    """Return the first window that holds a job's minimum run time, or the number of windows.
+    """Return the index of the first window that is as long as a job's minimum run time.
 
-    A job without one needs no window.
+    Return the number of windows if none is that long, or if the job has no minimum run time.
     """
     least = job.job.min_run_time
     return len(windows) if least is None else bisect_left(windows, least)
 
 
 class _Queue:
-    """Pending jobs of one width, least rank first. Jobs that left are removed at the top."""
+    """Pending jobs of one width by ascending rank. Jobs that left are removed at the top."""
 
     __slots__ = ("_order", "ranks")
 
@@ -86,8 +90,8 @@ class _Queue:
 class Candidates:
     """Pending jobs that may become guests.
 
-    They are kept by width, and in a group with limits on loans by pool, too: there the idle GPUs
-    that a job may use depend on its pool.
+    They are stored by width, and in a group with limits on loans also by pool, because the idle
+    GPUs that a job may use then depend on its pool.
     """
 
     def __init__(self, group: GroupStateView) -> None:
@@ -98,7 +102,7 @@ class Candidates:
         self.jobs: dict[int, JobStateView] = {}
 
     def add(self, job: JobStateView, rank: float) -> None:
-        """Add a pending job; the least rank goes first, ties by arrival. O(log n)."""
+        """Add a pending job; the smallest rank comes first, ties by arrival. O(log n)."""
         self.jobs[job.arrival] = job
         queues = self._queues.setdefault(self._key(job.pool), {})
         queue = queues.get(job.width)
@@ -119,7 +123,7 @@ class Candidates:
                     del self._queues[key]
 
     def relimit(self) -> None:
-        """Follow a change of `GroupStateView.limited`. O(1), and O(n) if it has changed."""
+        """Sort the jobs again if `GroupStateView.limited` has changed. O(1), else O(n)."""
         if self._by_pool is not self._group.limited:
             ranks = {
                 job: rank
@@ -222,11 +226,12 @@ class Guests:
         return True
 
     def to_stop(self, gpus: int, now: float, *, settling: bool = False) -> list[JobStateView]:
-        """Return guests with at least so many GPUs together, or all of them.
+        """Return guests with at least `gpus` GPUs together, or all guests if they have fewer.
 
         They are the newest, because these lose least; or one that is wide enough, if it does not
-        lose much more than several newer ones. With `settling`, only guests within their minimum
-        run time are considered, and else only others. O(guests considered + different widths).
+        lose much more than several newer ones. With `settling` only guests within their minimum
+        run time are considered, otherwise only the other guests. O(guests considered + different
+        widths).
         """
         if settling or self.lasting:
             able = [job for job in self.jobs.values() if is_settling(job, now) is settling]
@@ -246,7 +251,7 @@ class Guests:
         return newest
 
     def _newest(self, gpus: int, jobs: Reversible[JobStateView]) -> list[JobStateView]:
-        """Return the newest guests with so many GPUs, without those that turn out to be in vain."""
+        """Return the newest guests with `gpus` GPUs together, without unnecessary ones."""
         chosen: list[JobStateView] = []
         for job in reversed(jobs):
             if gpus <= 0:
@@ -267,9 +272,9 @@ class Guests:
     def to_make_room(self, gpus: int, width: int, left: float, now: float) -> list[JobStateView]:
         """Return guests to stop for a job that lacks `gpus` of its `width` and runs `left` seconds.
 
-        They are those with the most left to run, and all of them run much longer than the job; none
-        if they do not suffice. Guests that started at this instant stay; those of unknown run time
-        count as long. O(`MOST_COMPARED`).
+        They are the guests with the longest remaining run times, all much longer than that of the
+        job; [] if these do not have enough GPUs. Guests that started at this instant stay. An
+        unknown run time counts as long. O(`MOST_COMPARED`).
         """
         chosen: list[JobStateView] = []
         for end, number in islice(reversed(self._ends), MOST_COMPARED):
@@ -296,7 +301,7 @@ class Guests:
         jobs: Mapping[int, JobStateView],
         yields: Callable[[JobStateView], bool],
     ) -> None:
-        """Restore the guests. Raises KeyError for a job that is not there. O(n log n)."""
+        """Restore the guests. Raises KeyError for an unknown job. O(n log n)."""
         for number, end in memory:
             self.add(jobs[number], end, yields=yields(jobs[number]))
 
@@ -312,9 +317,9 @@ class Guests:
 
 
 def _needed(chosen: list[JobStateView], missing: int) -> list[JobStateView]:
-    """Return the chosen jobs without narrow ones that wide ones after them make unnecessary.
+    """Return the chosen jobs without narrow ones that wider ones after them make unnecessary.
 
-    `missing` is the negative number of GPUs by which all of them together are too many, if any.
+    `missing` is 0, or minus the number of GPUs by which the jobs have more than needed.
     """
     for job in chosen[:]:
         if missing + job.width <= 0:

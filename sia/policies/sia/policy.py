@@ -46,15 +46,15 @@ from sia.policies.sia.risk import LendingRisk, RiskSnapshot
 from sia.state.places import Places
 
 CLEAN = 0.5
-"""The share of free quota cells that spare jobs leave empty in a cluster with cells, where
-forecasts are not exact. Cells that a forecast reserves or a pool has bound do not count. A pool
-whose forecast was too low needs whole cells, and a cell with a spare job in it does not help.
-docs/understand/cells.md compares other shares: with 0, 23.9 % of the jobs of three Philly pieces
-were later than alone under random forecasts, with 0.5 5.2 %, and with 0.75 no fewer."""
+"""Fraction of the free quota cells that spare jobs leave empty in a cluster with cells, if
+forecasts are not exact. Cells that a forecast reserves or that are bound to a pool do not count. If
+a forecast was too low, the pool needs whole cells, and a cell with a spare job in it does not help.
+docs/understand/cells.md compares other fractions: under random forecasts 23.9 % of the jobs of
+three Philly pieces were later than alone with 0, 5.2 % with 0.5, and no fewer with 0.75."""
 
 
 class _Group:
-    """A sharing group's pending jobs by run-time bin and width; `plan` has what is reserved."""
+    """A sharing group's pending jobs by run-time bin and width; `plan` has the reservations."""
 
     def __init__(self, group: GroupStateView, windows: int) -> None:
         self.lineup = Lineup(group)  # pools whose head fits in quota
@@ -70,8 +70,8 @@ class SiaParams(Struct, frozen=True, omit_defaults=True):
     """Options of SIA."""
 
     risk: Annotated[float, Meta(gt=0, le=1)] | None = None
-    """The part of the GPUs that no dedicated job has which all loans of a sharing group together
-    may come to keep beyond their windows; None for any number (`sia.policies.sia.risk`)."""
+    """Limit on the GPUs that guests of a sharing group may keep beyond their windows, as a fraction
+    of the GPUs on which no dedicated job runs; None for no limit (`sia.policies.sia.risk`)."""
 
 
 class _Memory(Struct):
@@ -82,34 +82,36 @@ class _Memory(Struct):
 
 
 class _WholeMemory(_Memory):
-    """With what is left out if there is none."""
+    """The memory with fields that are omitted if they are empty."""
 
     risks: dict[str, RiskSnapshot] = {}
-    """With the option `risk`: by group, the guests and what was measured of those before."""
+    """With the option `risk`: the guests of each group, and measurements of earlier guests."""
     short: list[str] = []
     """In a cluster with cells: pools whose head waits for GPUs of other pools' jobs."""
     behind: list[str] = []
-    """In a cluster with cells: pools whose queue is later than alone, as spare jobs were in its
-    way."""
+    """In a cluster with cells: pools whose queue is later than alone because spare jobs had their
+    cells."""
     late_turns: LateTurnsSnapshot = LateTurnsSnapshot()
     """In a cluster with cells: turns that came while spare jobs were in the way."""
 
 
 class Sia(Policy):
-    """Dedicated starts in order within quota, then spare starts on GPUs not needed by others."""
+    """Dedicated starts in order within quota, then spare starts on GPUs that no pool needs."""
 
     Params: ClassVar[type[Struct]] = SiaParams
     needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
     places = True
     exclude_bound = False
-    """In a cluster with cells: whether spare jobs stay out of all cells bound to a pool. Where
-    forecasts are not exact they do so in any case."""
+    """In a cluster with cells: whether spare jobs use no cells bound to a pool. If forecasts are
+    not
+    exact they never do."""
     held_up_by = "in the way"
     """What a late start says of the guests that it names."""
     keeps_clear = True
-    """In a cluster with cells, where forecasts are not exact: whether spare jobs leave whole cells
-    free for what no forecast asks for, and pools that are later than alone make up for it."""
+    """In a cluster with cells, if forecasts are not exact: whether spare jobs leave whole cells
+    free
+    for unexpected jobs, and whether pools that are later than alone catch up."""
 
     def attach(self, state: ClusterStateView) -> None:
         """Index pending jobs by group, pool, run-time bin and width."""
@@ -299,7 +301,7 @@ class Sia(Policy):
         while (job := turns.first(pool, self.state.jobs)) is not None:
             yield from self._clear_turn(job)
             if turns.first(pool, self.state.jobs) is not job:
-                return  # a job that was stopped comes first, and could not go on
+                return  # a job that was stopped comes first, and could not continue
             away = turns.is_away(job)
             if away and pool in self._behind and not places.is_reserved(job.job.id):
                 turns.forget(job)
@@ -336,7 +338,7 @@ class Sia(Policy):
                 self._behind[pool] = None  # spare jobs are in the way
             return False
         if job.done and not reserved:
-            yield ReserveCells(job)  # it will end sooner than in the baseline
+            yield ReserveCells(job)  # it will end earlier than in the baseline
         return True
 
     def _start_in_turn(self, job: JobStateView, reason: str) -> Proposals:
@@ -370,11 +372,11 @@ class Sia(Policy):
         return True
 
     def _clear_turn(self, job: JobStateView) -> Proposals:
-        """Make way for the head of a pool, whose turn may have come."""
+        """Stop jobs that have the cells of a pool's head, if the policy may stop jobs."""
         yield from ()
 
     def _price_for(self, job: JobStateView) -> Price:
-        """Return which spare jobs the head of a pool prefers in its reserved cells."""
+        """Return the price of cells with spare jobs, for reservations of a pool's head."""
         return equal_price
 
     def _settle_turn(self, job: JobStateView) -> Proposals:
@@ -449,11 +451,11 @@ class Sia(Policy):
         return head.width <= self._unused_quota(head.pool)
 
     def _unused_quota(self, pool: PoolStateView) -> int:
-        """Return the GPUs of a pool's quota that no dedicated job has; negative after a cut."""
+        """Return the GPUs of a pool's quota that no dedicated job uses; negative after a cut."""
         return pool.quota - pool.dedicated
 
     def _demand(self, pool: PoolStateView) -> int:
-        """Return the GPUs that jobs which have arrived will claim of a pool's unused quota."""
+        """Return the GPUs of a pool's unused quota that its submitted jobs will need."""
         if self._turns is None:
             return pool.pending_width
         return pool.pending_width + self._turns.ahead(pool)  # cells will be reserved for these jobs
@@ -489,7 +491,7 @@ class Sia(Policy):
         return best
 
     def _is_bearable(self, job: JobStateView) -> bool:
-        """Return whether all loans together, with one to this job, come to what they may."""
+        """Return whether the risk of all loans, with one to this job, is within option `risk`."""
         group = job.pool.group
         if self._most is None:
             return True
@@ -497,10 +499,10 @@ class Sia(Policy):
         return self._risks[group].gpus(job, self.bin(job)) <= self._most * free
 
     def _spared(self, pool: PoolStateView, window: int) -> int:
-        """Return what a pool may lend in addition to its own reservation.
+        """Return how many GPUs a pool may lend beyond its own reservation.
 
-        A negative value means that it uses or has lent reserved GPUs; others must lend that many
-        more.
+        A negative value means that it uses or has lent reserved GPUs; other pools must lend that
+        many more.
         """
         return min(pool.unused - self.plan[pool.group].held[pool][window], pool.lendable)
 

@@ -1,24 +1,26 @@
 """SIA with partial preemption (§5.5): preemptible spare jobs are stopped when an owner needs GPUs.
 
-A job that loses c seconds when it is stopped counts as gone within every window of which c is at
-most the part `recall`. So it may start as if it were that short. While it runs as a spare
-job, correspondingly fewer GPUs are reserved for these windows. If heads find their quota in use, as
-many such jobs are stopped as the heads need, the cheapest first. Their work is kept except for c.
+A job that loses c seconds by a stop counts as ended within every window of which c is at most the
+fraction `recall`. So it may start as if it were that short. While it runs as a spare job, the
+policy reserves fewer GPUs for these windows, by its width. If heads find their quota in use, the
+policy stops as many such jobs as the heads need, the cheapest first. They keep their work except
+for c.
 
-For a job that loses all its work, c grows while it runs: it leaves one window after the other.
+For a job that loses all its work, c grows while it runs, so that it counts in fewer and fewer
+windows.
 
-A job that can be stopped keeps its place in its pool's queue, because it may be back there at any
-moment: until then the jobs behind it get no dedicated start. Its *turn* is when it comes first
-there and fits in the quota. From then on it is stopped no more, and its pool keeps as much of its
-quota as the job is wide. So a job that was stopped goes on at its virtual start at the latest, and
-one that pays for stops has done more than that ahead of it.
+A job that can be stopped keeps its place in its pool's queue, because it may return to it at any
+moment. Until its turn the jobs behind it get no dedicated start. Its *turn* is when it is first in
+the queue and fits in the quota. From then on it is not stopped, and its pool keeps its width of the
+quota unused. So a job that was stopped continues at its virtual start at the latest, and the work
+that it did before is at least the cost of its stops.
 
-In a cluster with cells, reservations are not reduced, because recalled GPUs would not lie together.
-There a job must not be stopped if it would then end later than without sharing, because its pool's
-other jobs would be later, too. Before its turn (see `cell_turns`) it can always be stopped. After
-its turn it can be if it has done enough by then and its own cells are empty: it goes on in them at
-once. If this is not so at its turn, it stays only if it ends before anybody needs its cells;
-otherwise it is stopped right then.
+In a cluster with cells reservations are not reduced, because recalled GPUs would not lie together.
+There a job must not be stopped if it would then end later than without sharing, because other jobs
+of its pool would then be later too. Before its turn (see `cell_turns`) it can always be stopped.
+After its turn it can be stopped only if it had done enough work at its turn and its own cells are
+empty: it then continues in these at once. If this does not hold at its turn, it stays only if it
+will end before any pool needs its cells; otherwise it is stopped at its turn.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ class RecallParams(Struct, frozen=True):
     """Options of `sia-recall`."""
 
     recall: Annotated[float, Meta(ge=0, le=1)] = RECALL
-    """It counts on recalling a job for a window if the stop costs at most this part of it."""
+    """Largest cost of a stop, as a fraction of a window, with which a job counts as recallable
+    within the window."""
 
 
 class SiaRecall(Sia):
@@ -139,7 +142,7 @@ class SiaRecall(Sia):
         return bisect_left(range(len(windows)), now, key=lambda i: self._grown(job, windows[i]))
 
     def _grown(self, job: JobStateView, window: float) -> float:
-        """Return when the work of a running job exceeds what it may lose within a window."""
+        """Return when the work of a running job exceeds the allowed loss for a window."""
         return job.end(self.params.recall * window * (1.0 + ROUNDING))
 
     def submitted(self, job: JobStateView) -> None:
@@ -222,7 +225,7 @@ class SiaRecall(Sia):
             own.within[window] += gpus
 
     def _reserve(self, pool: PoolStateView) -> None:
-        """Reserve as SIA does, and for jobs that can be stopped, which keep their place.
+        """Reserve as SIA does, and also for stoppable jobs, which keep their place in the queue.
 
         Reservations of pools that must not lend cannot be covered by recall.
         """
@@ -236,7 +239,7 @@ class SiaRecall(Sia):
         self._reserve_unturned(pool)
 
     def _reserve_unturned(self, pool: PoolStateView) -> None:
-        """Reserve without looking whose turn has come. O(windows)."""
+        """Reserve without a check for turns that have come. O(windows)."""
         super()._reserve(pool)
         locked, sums = self._locked[pool], self._stoppable[pool.group].locked
         for window, held in enumerate(self.plan[pool.group].held[pool]):
@@ -248,7 +251,7 @@ class SiaRecall(Sia):
             locked[window] = gpus
 
     def _unused_quota(self, pool: PoolStateView) -> int:
-        """Return the quota that neither dedicated jobs have nor guests whose turn has come."""
+        """Return the quota that neither dedicated jobs use nor guests whose turn has come."""
         return super()._unused_quota(pool) - self._own[pool].kept
 
     def _may_begin(self, head: JobStateView) -> bool:
@@ -262,11 +265,11 @@ class SiaRecall(Sia):
         return [queued[number] for number in sorted(queued) if number < job.sequence]
 
     def _demand(self, pool: PoolStateView) -> int:
-        """Return what SIA does, and the GPUs of guests whose turn is still to come."""
+        """Return the demand as in SIA, plus the GPUs of guests whose turn has not come."""
         return super()._demand(pool) + self._own[pool].ahead
 
     def _usable(self, group: GroupStateView, window: int) -> int:
-        """Return the idle GPUs, less reserved ones that could not be recalled in time."""
+        """Return the idle GPUs minus the reserved ones that could not be recalled in time."""
         usable = super()._usable(group, window)
         if self._turns is not None:
             return usable
@@ -304,7 +307,7 @@ class SiaRecall(Sia):
     def _stopped_for(
         self, group: GroupStateView, heads: Iterable[JobStateView]
     ) -> list[JobStateView]:
-        """Return jobs that may be stopped for some heads: none that came before its pool's head."""
+        """Return the jobs that may be stopped for these heads: none ahead of its own pool's head."""
         since = {head.pool: head.sequence for head in heads}
         jobs = self._stoppable[group].jobs.values()
         return [job for job in jobs if since.get(job.pool, job.sequence) <= job.sequence]
@@ -341,7 +344,7 @@ class SiaRecall(Sia):
             yield from self._stop_in_cells(stopped, job)
 
     def _blocking(self, head: JobStateView) -> list[JobStateView]:
-        """Return the jobs to stop so that a head within quota gets cells; none if that is vain."""
+        """Return the jobs to stop so that a head within quota gets cells; [] if none would do."""
         guests, places, pool = self._guests(), self.state.places, head.pool
         assert places is not None, "the virtual queue exists only with cells"
         if not any(guests.maps) or pool.dedicated + head.job.width > pool.quota:
@@ -376,7 +379,7 @@ class SiaRecall(Sia):
         return ChainMap(*(own.jobs for own in self._stoppable.values()))
 
     def _price_for(self, head: JobStateView) -> Price:
-        """Return what it costs to clear a GPU for a head, which is not in its own way."""
+        """Return the price of a GPU in a head's cells: the work that a stop of its job loses."""
         guests, now = self._guests(), self.state.now
 
         def price(job_id: str) -> float:
@@ -390,7 +393,7 @@ class SiaRecall(Sia):
         return price
 
     def _may_stop(self, job: JobStateView) -> bool:
-        """Return whether a job, if stopped now, need not end later than without sharing."""
+        """Return whether a job that is stopped now can still end as early as without sharing."""
         if self._turns is None or (turn := self._turns.turn_of(job)) is None:
             return True
         assert self.state.places is not None, "the virtual queue exists only with cells"
@@ -399,13 +402,13 @@ class SiaRecall(Sia):
         return now - kept <= turn and not self.state.places.in_reserved(job.job.id)
 
     def _may_stay(self, job: JobStateView) -> bool:
-        """Return whether a running job will end within a window in which nobody needs its cells."""
+        """Return whether a running job will end within a window before any pool needs its cells."""
         window = bisect_left(self._windows, job.end(job.run_time) - self.state.now)
         holds = self._groups[job.pool.group].holds
         return window < len(holds) and holds[window].satisfied()
 
     def _stop_in_cells(self, job: JobStateView, head: JobStateView) -> Proposals:
-        """Stop a job; if its turn has come it goes on in its own cells."""
+        """Stop a job; if its turn has come it continues in its own cells."""
         assert self._turns is not None, "the virtual queue exists only with cells"
         yield from self._stop([job], [head])
         if self._turns.turn_of(job) is not None and job.stream is None:
@@ -423,7 +426,7 @@ class SiaRecall(Sia):
             yield Start(job, Stream.DEDICATED, reason)
 
     def _settle_turn(self, job: JobStateView) -> Proposals:
-        """Have a job go on in its own cells if it relies on being stopped, and later cannot be."""
+        """Move a job to its own cells at its turn if it could not be stopped later."""
         assert self.state.places is not None, "the virtual queue exists only with cells"
         relies = job.job.id in self._stoppable[job.pool.group].jobs and not self._may_stay(job)
         if not relies or self.state.places.in_reserved(job.job.id):

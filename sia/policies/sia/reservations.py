@@ -6,7 +6,7 @@ from sia.contract.views import PoolStateView
 from sia.model import Options
 
 ROUNDING = 1e-9
-"""GPUs by which a slack factor's product may miss a whole number, as 10 · 1.1 does in floats."""
+"""GPUs by which a product with the slack may differ from a whole number by rounding (10 · 1.1)."""
 
 
 def no_lending_windows(pool: PoolStateView, options: Options) -> list[int]:

@@ -1,11 +1,11 @@
-"""What all loans of a sharing group together may come to: GPUs that guests keep too long.
+"""The risk of all loans of a sharing group: the GPUs that guests may keep beyond their windows.
 
-A guest is lent GPUs until the end of its window. It counts with the chance that it outlasts it,
-which is measured: of the latest guests of its pool and window, the share that did. Once its window
-is over it counts in full. Jobs of a pool that were submitted in the same hour with the same width
-tend to run equally long; together they are one risk.
+A guest borrows GPUs until the end of its window. Until then it counts with its width times the
+probability that it runs longer, which is the fraction of the latest guests of its pool and window
+that did. After its window it counts with its whole width. Jobs of a pool that were submitted in the
+same hour with the same width tend to run equally long, so they are one random event.
 
-The sum's mean plus `DEVIATIONS` standard deviations is what the loans may come to.
+The risk is the mean of the sum plus `DEVIATIONS` standard deviations.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from msgspec import Struct
 from sia.contract.views import JobStateView
 
 DEVIATIONS = 2.0
-"""The sum exceeds its mean by more than two standard deviations in about one case of forty."""
+"""Number of standard deviations; the sum exceeds its mean by more than two in about one case of
+forty."""
 
 FIRST = 0.12
-"""The chance before anything was measured: the usual forecast of run times lets 12 of 100 jobs
-outlast their window."""
+"""The assumed probability before any guest has ended: the default forecast of run times aims at 12
+of
+100 jobs that run longer than their window."""
 
 PRIOR = 10.0
 """Weight of `FIRST`, in guests."""
 
 KEPT = 0.5 ** (1 / 150)
-"""Factor on the weight of earlier guests with each new one: it halves after 150."""
+"""Factor on the weight of earlier guests at each new one: a weight halves after 150 guests."""
 
 TOGETHER = 3600.0
 """Seconds of a log in which jobs of one pool and width count as a batch. On Philly the run times of
@@ -39,13 +41,14 @@ _Batch = tuple[str, int, int, int]
 
 
 class RiskSnapshot(Struct):
-    """What `LendingRisk` remembers. Guests by number of arrival."""
+    """The memory of `LendingRisk`."""
 
     guests: list[tuple[int, float, int, bool]]
-    """With the end of their window in seconds, its number, and whether it is over; in order of
-    their starts."""
+    """For each guest, in order of starts: its number of arrival, the end of its window in seconds,
+    the index of the window, and whether the window is over."""
     shares: dict[str, list[tuple[float, float]]]
-    """By pool, for each window: weights of guests that outlasted it, and of all."""
+    """By pool, for each window: the sum of the weights of guests that ran longer than the window,
+    and of all guests."""
 
 
 class _Guest:
@@ -58,10 +61,10 @@ class _Guest:
 
 
 class LendingRisk:
-    """The guests of a sharing group, with what is measured of those before them.
+    """The guests of a sharing group, and measurements of earlier guests.
 
     Attributes:
-        overdue: GPUs of guests that have outlasted their window.
+        overdue: GPUs of guests whose window is over.
     """
 
     def __init__(self, windows: tuple[float, ...]) -> None:
@@ -74,12 +77,12 @@ class LendingRisk:
         self._shares: dict[str, list[tuple[float, float]]] = {}
 
     def chance(self, pool: str, window: int) -> float:
-        """Return the chance that a guest of a pool outlasts its window, as measured. O(1)."""
+        """Return the measured probability that a guest runs longer than its window. O(1)."""
         outlasted, all_ = self._shares[pool][window] if pool in self._shares else (0.0, 0.0)
         return (outlasted + PRIOR * FIRST) / (all_ + PRIOR)
 
     def add(self, job: JobStateView, window: int, now: float) -> None:
-        """Note a guest that starts. O(log n)."""
+        """Record a guest that starts. O(log n)."""
         self._put(_Guest(job, window, now + self._windows[window]))
 
     def _put(self, guest: _Guest) -> None:
@@ -123,7 +126,7 @@ class LendingRisk:
         shares[guest.window] = lasted * KEPT + outlasted, all_ * KEPT + 1.0
 
     def gpus(self, job: JobStateView | None = None, window: int = 0) -> float:
-        """Return the GPUs that the loans may come to, with one to `job` in addition. O(batches)."""
+        """Return the risk of all loans in GPUs, including one to `job`, if given. O(batches)."""
         batches = self._batches
         if job is not None:
             more = _Guest(job, window, 0.0)
@@ -140,7 +143,7 @@ class LendingRisk:
         return RiskSnapshot(guests, {pool: [*each] for pool, each in self._shares.items()})
 
     def resume(self, kept: RiskSnapshot, jobs: dict[int, JobStateView]) -> None:
-        """Take guests that run, and what was measured. Raises KeyError for an unknown job."""
+        """Restore guests and measurements. Raises KeyError for an unknown job."""
         self._shares = {pool: [*each] for pool, each in kept.shares.items()}
         for number, due, window, over in kept.guests:
             guest = _Guest(jobs[number], window, due)

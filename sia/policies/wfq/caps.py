@@ -1,4 +1,4 @@
-"""Caps on widths by efficiency: the widest at which GPUs are used well enough (PCS, §3.3)."""
+"""Caps on widths: the largest width with a given efficiency (PCS, §3.3)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from sia.model import Job
 from sia.policies.shared.elastic import least_width, most_width
 
 EQUAL = 1e-9
-"""Efficiencies closer than this are equal: that of a linear job is 1, but for rounding."""
+"""Efficiencies that differ by less are equal: that of a linear job is 1 except for rounding."""
 
 KINDS = 65536
-"""Jobs with the same widths and demand have the same caps; a log has few different ones."""
+"""Number of cached caps. Jobs with the same widths and demand share one; a log has few kinds."""
 
 
 def cap(job: Job, efficiency: float) -> int:
     """Return the largest width of a job with ζ of at least `efficiency`.
 
-    ζ(k) = least · demand(least) / (k · demand(k)) is 1 at the least width. Tables dip, so a wider
-    job may be the more efficient one. At 0 or below there is no cap but the widest.
+    ζ(k) = least · demand(least) / (k · demand(k)) is 1 at the smallest width. Measured demands are
+    not monotone, so a wider job may be more efficient. For an efficiency of 0 or below the cap is
+    the largest width.
     """
     least, most = least_width(job), most_width(job)
     if efficiency <= EQUAL or most <= least or not job.demand:
@@ -50,7 +51,7 @@ def _cap(
 
 
 def _last(enough: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the last width that is efficient enough, of which `low` is one and `high` is none."""
+    """Return the largest efficient width; `low` must be efficient and `high` must not."""
     while high - low > 1:
         middle = (low + high) // 2
         if enough(middle):

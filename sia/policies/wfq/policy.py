@@ -1,14 +1,14 @@
 """Weighted fair queueing of job sizes, so that completion times can be predicted (PCS, §3).
 
 Each pool has queues by job size. A queue gets a share of the pool's GPUs by its weight, in whole
-GPUs. In a queue jobs get GPUs in order of arrival, each up to a cap that its efficiency sets; what
-is left of the share raises the caps step by step before other queues get it. Nobody passes a job
-of its own queue that waits.
+GPUs. In a queue jobs get GPUs in order of arrival, each up to a cap by its efficiency. If GPUs of
+the share are left, the caps rise step by step before other queues get them. No job passes a pending
+job of its own queue.
 
-A job whose queue's share is too small for it runs once it is the oldest of its pool: a gang that is
-wider than the share at once, and a job of one GPU, whose queue's share was rounded to none, when
-the part of a GPU that the weight stands for would have done all of its work. So every job runs at
-some time, and only older jobs are served before it beyond their shares.
+If a queue's share is too small for the pool's oldest job, the job runs nevertheless. A gang that is
+wider than the share runs at once. A job of one GPU whose queue's share was rounded to 0 runs when
+the unrounded share would have done all of its work. So every job runs at some time, and only older
+jobs get GPUs beyond their queues' shares before it.
 """
 
 from __future__ import annotations
@@ -38,25 +38,27 @@ from sia.policies.wfq.queues import limits_of, queue_of, weights_of
 from sia.policies.wfq.shares import dealt, owed_at, part_of
 
 MAX_VARIATION = 1e6
-"""A queue of n jobs varies by at most n − 1, so that this leaves one queue for any log."""
+"""Maximum of T. The variation of a queue of n jobs is at most n − 1, so this value gives one queue
+for any log."""
 MAX_SPREAD = 10.0
-"""Each queue then has 22,000 times the weight of the next: as good as strict priority."""
+"""Maximum of |W|. Each queue then has 22,000 times the weight of the next: almost strict
+priority."""
 LEAST_STEP = 0.001
-"""With smaller steps the caps are raised a thousand times in a pass, for nothing."""
+"""Minimum of delta. With smaller steps a pass would raise the caps more than a thousand times."""
 
 
 class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
-    """Options of wfq: either T and W, which make queues from sizes of jobs, or given queues."""
+    """Options of wfq: either T and W, which determine queues by the sizes of jobs, or queues."""
 
     variation: float | None = None
-    """T: the most that sizes in a queue vary (squared coefficient of variation); by default 1."""
+    """T: largest squared coefficient of variation of the sizes in a queue; by default 1."""
     spread: float | None = None
-    """W: how much faster queues of smaller jobs are served; weights are e^(−iW) / Σ; by default 1.
-    """
+    """W: weights of the queues are e^(−iW) / Σ, so a larger W favours smaller jobs; by default
+    1."""
     zeta: float = 0.5
-    """The least efficiency of a job's GPUs, while others of its queue can use them."""
+    """Smallest efficiency of a job's GPUs, as long as other jobs of its queue can use them."""
     delta: float = 0.1
-    """How much zeta falls at a time where a queue's share is not used up."""
+    """Step by which zeta falls while GPUs of a queue's share are left."""
     sizes: tuple[float, ...] = ()
     """Limits between given queues, ascending, in GPU-seconds on the least width."""
     weights: tuple[float, ...] = ()
@@ -97,12 +99,12 @@ class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
 
     @property
     def T(self) -> float:  # noqa: N802  as the paper and the labels call it
-        """The most that sizes in a queue vary."""
+        """The largest squared coefficient of variation of the sizes in a queue."""
         return 1.0 if self.variation is None else self.variation
 
     @property
     def W(self) -> float:  # noqa: N802  as the paper and the labels call it
-        """How much faster queues of smaller jobs are served."""
+        """The exponent of the weights: a larger one favours queues of smaller jobs."""
         return 1.0 if self.spread is None else self.spread
 
 
@@ -119,14 +121,18 @@ def _listed(numbers: Sequence[float]) -> str:
 
 
 class Wfq(Elastic):
-    """A pass costs O(queues² + jobs that run or shall run · steps of zeta) a changed pool."""
+    """Weighted fair queueing.
+
+    For each changed pool a pass costs O(queues² + jobs that run before or after it · steps of
+    zeta).
+    """
 
     Params = WfqParams
     needs = Elastic.needs._replace(sizes=True)
     reason = "the share of its queue"
 
     def __init__(self, params: Struct | None = None) -> None:
-        """Take the queues that the options give, or one queue until sizes are known."""
+        """Start with the queues of the options, or with one queue until sizes are known."""
         super().__init__(params)
         own: WfqParams = self.params
         self.limits = own.sizes
@@ -139,7 +145,7 @@ class Wfq(Elastic):
 
     @property
     def unlike_live(self) -> str:
-        """Say that a daemon has no log to make queues of."""
+        """One line that says that a daemon has no log from which queues follow, or ""."""
         own: WfqParams = self.params
         if own.sizes or own.weights:
             return ""
@@ -149,7 +155,7 @@ class Wfq(Elastic):
         )
 
     def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
-        """Return the policy with the queues that T makes of these sizes, unless they are given."""
+        """Return the policy with the queues of T for these sizes, unless the options give them."""
         own: WfqParams = self.params
         if own.sizes or own.weights:
             return Wfq(replace(own, sizes=tuple(size * parts for size in own.sizes)))
@@ -191,7 +197,7 @@ class Wfq(Elastic):
         return self._queues[job.pool.name][self.queue(job)]
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """Divide the changed pools anew, and those in which the oldest job now has its turn."""
+        """Divide the changed pools again, and those in which the oldest job now has its turn."""
         late = [self.state.pools[name] for name, owed in self._owed.items() if owed <= now]
         for pool in dict.fromkeys((*changes.pools, *late)):
             yield from self.divide(pool, now)
@@ -201,11 +207,11 @@ class Wfq(Elastic):
             yield Wake(due)
 
     def due(self) -> float:
-        """Return when the next job has its turn that its queue's share was too small for."""
+        """Return when the oldest job of a pool next has its turn despite its small share."""
         return min(self._owed.values(), default=inf)
 
     def _note_owed(self, pool: PoolStateView) -> None:
-        """Note when the oldest job of a pool has its turn, if that is to come."""
+        """Store when the oldest job of a pool has its turn, if this is in the future."""
         self._owed.pop(pool.name, None)
         if (oldest := self._oldest(self._queues[pool.name], pool.quota)) is None:
             return
@@ -215,7 +221,7 @@ class Wfq(Elastic):
             self._owed[pool.name] = turn
 
     def _turn(self, job: JobStateView, queue: int) -> float:
-        """Return the time from which a job has its least width if it is the oldest of its pool."""
+        """Return the time from which the pool's oldest job gets its smallest width."""
         if least_width(job.job) > 1:
             return job.job.submit
         return owed_at(
@@ -225,7 +231,7 @@ class Wfq(Elastic):
         )
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
-        """Deal each queue its share, and GPUs that a queue cannot use to the others."""
+        """Give each queue its share, and GPUs that a queue cannot use to the others."""
         queues = self._queues[pool.name]
         use = [min(gpus, queue.widest) for queue in queues]
         first, least = 0, 0
@@ -264,7 +270,7 @@ class Wfq(Elastic):
         return job, queue
 
     def _fill(self, queue: _Queue, share: int) -> dict[JobStateView, int]:
-        """Deal the share of a queue, raising the caps until it is used up."""
+        """Divide the share of a queue, raising the caps until no GPUs are left."""
         if not share:
             return {}
         own: WfqParams = self.params
@@ -279,7 +285,7 @@ class Wfq(Elastic):
     def _waiting(
         self, queues: Sequence[_Queue], widths: Sequence[dict[JobStateView, int]]
     ) -> list[int]:
-        """Return the queues with jobs that got nothing, by the first of these jobs."""
+        """Return the queues with jobs that got no GPUs, in the order of their first such jobs."""
         firsts = []
         for i, queue in enumerate(queues):
             waiting = next((job for job in queue.jobs() if job not in widths[i]), None)
@@ -298,7 +304,7 @@ class Wfq(Elastic):
 
 
 def _in_order(queue: _Queue, share: int, level: float) -> dict[JobStateView, int]:
-    """Give each job in order of arrival its cap, until the share is used up."""
+    """Give each job in order of arrival its cap, until no GPUs of the share are left."""
     widths: dict[JobStateView, int] = {}
     for job in queue.jobs():
         if not share or least_width(job.job) > share:
@@ -318,7 +324,7 @@ class _Queue:
 
     @property
     def widest(self) -> int:
-        """GPUs that its jobs could use at most, without those that are pinned."""
+        """The largest number of GPUs that its jobs can use, without pinned jobs."""
         if not self._never:
             return self._most
         return self._most - sum(job.width for job in self._line.values() if is_pinned(job))

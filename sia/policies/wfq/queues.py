@@ -9,11 +9,11 @@ from math import exp, fsum
 
 
 def limits_of(sizes: Sequence[float], variation: float) -> tuple[float, ...]:
-    """Return the largest size of each queue but the last, ascending.
+    """Return the largest size of each queue except the last, ascending.
 
-    Sizes join a queue in ascending order; another queue opens where the next size would raise the
+    Sizes join a queue in ascending order. A new queue begins where the next size would raise the
     squared coefficient of variation (population variance / mean²) of the queue above `variation`.
-    Equal sizes stay together. O(n · log n).
+    Equal sizes stay in one queue. O(n · log n).
     """
     limits = []
     count, mean, squares = 0, 0.0, 0.0  # of the queue: sum of squares of differences from the mean
@@ -32,13 +32,14 @@ def limits_of(sizes: Sequence[float], variation: float) -> tuple[float, ...]:
 
 
 LEAST_WEIGHT = 1e-300
-"""Weight of a queue whose own is smaller: floats end there, and a weight of 0 is no weight."""
+"""Smallest weight of a queue. Smaller floats become 0, and a queue of weight 0 would get no
+GPUs."""
 
 
 def weights_of(queues: int, spread: float) -> tuple[float, ...]:
     """Return the weight e^(−i · spread) / Σ of each queue, that of the smallest jobs first.
 
-    None is below `LEAST_WEIGHT`.
+    No weight is below `LEAST_WEIGHT`.
     """
     # Relative to the largest weight, so that nothing overflows.
     top = max(0.0, -spread * (queues - 1))

@@ -1,17 +1,17 @@
-"""Shares of queues: weighted max-min over what they can use, in whole GPUs."""
+"""Shares of queues: weighted max-min, limited by the GPUs that they can use, in whole GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 DIGITS = 9
-"""Remainders that agree to so many digits are equal: weights are floats."""
+"""Number of digits to which remainders are compared, because weights are floats."""
 
 
 def max_min(weights: Sequence[float], use: Sequence[int], gpus: int) -> list[float]:
-    """Return shares in proportion to the weights, none above what its queue can use.
+    """Return shares proportional to the weights, each at most the number that the queue can use.
 
-    What a queue cannot use goes to the others. O(queues²).
+    GPUs that a queue cannot use go to the others. O(queues²).
     """
     shares = [0.0] * len(weights)
     left, unmet = float(gpus), [i for i, most in enumerate(use) if most]
@@ -48,7 +48,7 @@ def dealt(
 ) -> list[int]:
     """Return the whole share of each queue; queue `first` gets at least `least` GPUs.
 
-    The sum is `gpus`, or what the queues can use if that is less.
+    The sum is `gpus`, or the number that the queues can use if this is less.
     """
     shares = rounded(max_min(weights, use, gpus))
     if shares[first] < least:
@@ -59,14 +59,15 @@ def dealt(
 
 
 def part_of(weights: Sequence[float], queue: int, gpus: int) -> float:
-    """Return the GPUs of a queue if all queues have jobs, before they are rounded."""
+    """Return the share of a queue if all queues have jobs, in GPUs, before rounding."""
     return gpus * weights[queue] / sum(weights)
 
 
 def owed_at(submit: float, size: float, part: float) -> float:
     """Return when a job of one GPU, the oldest of its pool, has its turn (seconds).
 
-    Its queue has `part` GPUs by weight. A whole GPU is there in any case; less may be rounded to
-    none, and then the job waits for as long as the part would take for its `size` (GPU-seconds).
+    `part` is the unrounded share of its queue in GPUs. A share of at least 1 is never rounded to 0.
+    A smaller one may be, and then the job waits for the time in which this share would do its
+    `size` (GPU-seconds) of work.
     """
     return submit if part >= 1.0 else submit + size / part
