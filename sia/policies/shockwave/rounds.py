@@ -132,7 +132,7 @@ class RoundPolicy(Policy):
         return "its round begins"
 
     def foresee(self, job: JobStateView, now: float, rule: PredictionRule) -> ForeseenJob:
-        """Predict the run time of a job; without regimes it is one epoch as long as its estimate."""
+        """Predict a job; without regimes it is one epoch as long as its estimated run time."""
         work = job.work(now)
         if not job.job.regimes:
             seconds = max(job.run_time, MOMENT)

@@ -307,7 +307,7 @@ class SiaRecall(Sia):
     def _stopped_for(
         self, group: GroupStateView, heads: Iterable[JobStateView]
     ) -> list[JobStateView]:
-        """Return the jobs that may be stopped for these heads: none ahead of its own pool's head."""
+        """Return the jobs that may be stopped for heads: none ahead of its own pool's head."""
         since = {head.pool: head.sequence for head in heads}
         jobs = self._stoppable[group].jobs.values()
         return [job for job in jobs if since.get(job.pool, job.sequence) <= job.sequence]
