@@ -118,21 +118,21 @@ def _stops(config: Config) -> str:
         may = f"may be stopped, and each stop costs {lost}"
         if said == NEVER_STOPPED:
             may = "are not stopped"
-        return f"policy {config.policy}; jobs that do not say {may} (docs/lending.md)"
+        return f"policy {config.policy}; jobs without preemptible {may} (docs/lending.md)"
     if "preempt" not in config.backend.can:
         return f"policy {config.policy}; this backend cannot stop and restart jobs"
     if not make(config.policy).needs.preemption and config.policy != usual_policy(None):
         return f"policy {config.policy}; it stops no jobs"
     if config.policy != usual_policy(None):
         return (
-            f"policy {config.policy}; jobs that do not say are stopped as it decides, and each "
-            f"stop costs resume_cost, {as_typed(config.resume_cost)}; preemptible in [daemon] "
-            "changes that (docs/lending.md)"
+            f"policy {config.policy}; it may stop jobs without preemptible, and each stop costs "
+            f"resume_cost ({as_typed(config.resume_cost)}); preemptible in [daemon] changes this "
+            "(docs/lending.md)"
         )
     return (
         f"policy {config.policy}; may jobs be stopped and started again? If they may, write "
-        f'preemptible = "restart" in [daemon]: {RECLAIMING}, unless a policy is named, then lends '
-        "every idle GPU, and no pool waits for it (docs/lending.md); if not, write never"
+        f'preemptible = "restart" in [daemon]: without daemon.policy, {RECLAIMING} then lends '
+        'every idle GPU, and no pool waits for its own (docs/lending.md). If not, write "never"'
     )
 
 

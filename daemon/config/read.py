@@ -198,7 +198,7 @@ def _cost(value: ConfigTime | None, problems: list[ConfigProblem]) -> float:
 
 
 def _stop_cost(value: ConfigTime | None, problems: list[ConfigProblem]) -> StopCost | None:
-    """Return what a stop costs jobs that do not say: a word, or a time in seconds, 0 included."""
+    """Return the cost of a stop for jobs that do not state it: a word, or seconds (0 or more)."""
     if value is None or value in STOP_WORDS:
         return None if value is None else STOP_WORDS[str(value)]
     try:

@@ -598,7 +598,10 @@ def test_the_check_reports_all_errors_of_the_configuration(tmp_path):
     done = run("serve", "--config", config, "--check")
     assert (done.returncode, done.stdout) == (0, f"{config}: valid, 2 pools with 12 GPUs\n")
     assert "may jobs be stopped and started again?" in done.stderr
-    for policy, said in (("fcfs", "it stops no jobs"), ("srtf", "each stop costs resume_cost, 0s")):
+    for policy, said in (
+        ("fcfs", "it stops no jobs"),
+        ("srtf", "each stop costs resume_cost (0s)"),
+    ):
         named = CONFIG.format(port=1).replace("[daemon]\n", f'[daemon]\npolicy = "{policy}"\n')
         config.write_text(named)
         assert said in run("serve", "--config", config, "--check").stderr
