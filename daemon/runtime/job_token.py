@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 PREFIX = "sia-job_"
-"""Distinguishes tokens of jobs from those that were issued."""
+"""Prefix that distinguishes tokens of jobs from issued tokens."""
 
 MOST = 3000
 """Maximum characters of a token: `MAX_ID` characters of an id are up to 2,400 when quoted."""

@@ -30,7 +30,7 @@ BODY_WITHIN = 10.0
 """Seconds to receive a request body. Slower clients only occupy memory."""
 
 MAX_PROBLEMS = 20
-"""Maximum wrong values in one response. More are usually one mistake repeated."""
+"""Maximum number of wrong values in one response. Further ones usually repeat the same mistake."""
 
 PAGE = 100
 """Default number of jobs or events of a page."""

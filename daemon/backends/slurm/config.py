@@ -82,7 +82,7 @@ def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]
     if rest and not rest.startswith(("unix:/", "http://", "https://")):
         yield f"backend.rest: {rest!r} is invalid; use unix:/PATH or http://HOST:PORT"
     if rest.startswith("http") and not (config.jwt_file and config.user):
-        yield "backend.jwt_file: slurmrestd asks for a token by TCP; write jwt_file and user"
+        yield "backend.jwt_file: slurmrestd requires a token over TCP; write jwt_file and user"
     if rest.startswith("http://") and not (config.plain_http or _near(rest)):
         yield (
             f"backend.rest: {rest} would send an operator's token over the network unencrypted; "

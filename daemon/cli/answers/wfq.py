@@ -133,7 +133,10 @@ def _preferred(kept: Path) -> Sequence[Objective]:
 @wfq.command("set")
 @click.argument("point")
 @click.option(
-    "--front", "file", type=Path, help="front.json of a search, or its folder: POINT is one of its."
+    "--front",
+    "file",
+    type=Path,
+    help="front.json of a search, or its folder; POINT is one of its points.",
 )
 @asks
 def set_(client: Client, point: str, file: Path | None, as_json: bool) -> None:

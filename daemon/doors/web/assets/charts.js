@@ -3,9 +3,9 @@
 
 (() => {
   const HEIGHT = 210; // px of a chart without its legend
-  const CATEGORIES = 8; // colours --c0 to --c7 for lines without one of their own
+  const CATEGORIES = 8; // colours --c0 to --c7, for lines without an own colour
 
-  // Colour and stroke by the name of a line. Dashes tell lines apart for those who see no colours.
+  // Colour and stroke by the name of a line. Dashes distinguish lines for readers who cannot see colours.
   const STYLES = {
     dedicated: ["--dedicated"], "own spare": ["--spare"], lent: ["--lent"], idle: ["--idle"],
     borrowed: ["--borrowed"], "of the own pool": ["--dedicated"],
@@ -14,7 +14,7 @@
     earlier: ["--dedicated"], later: ["--lent"], compared: ["--idle"], slowed: ["--lent"],
     forecast: ["--waiting", [6, 4]], came: ["--dedicated"], "other pools": ["--idle"],
   };
-  // The pointer is shown in all charts, but a drag is of one, so that it changes the address once.
+  // All charts show the pointer, but only one handles a drag, so that the address changes only once.
   const SYNC = { key: "sia", filters: { pub: (kind) => kind === "mousemove" || kind === "mouseleave", sub: () => true } };
   const BARS = new Set(["saved", "jobs"]);
 
@@ -57,7 +57,7 @@
   // Ticks in seconds at whole minutes, hours or days.
   const SECONDS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
 
-  // Ticks of what is counted.
+  // Ticks of an axis that counts something.
   const WHOLE = Array.from({ length: 8 }, (_, i) => [1, 2, 5].map((each) => each * 10 ** i)).flat();
 
   function styleOf(name, at) {
@@ -137,7 +137,7 @@
       place.textContent = none ? place.dataset.nothing : "";
       place.classList.toggle("empty", none);
       if (none) continue;
-      // A single sample is a mean over its period, and is drawn as long as that.
+      // A single sample is the mean over its period, so it is drawn with the length of the period.
       const only = series.times.length === 1, twice = ([value]) => [value, value];
       const times = only ? [series.times[0], series.times[0] + series.step] : series.times;
       const plot = new uPlot(optionsOf(chart, place.clientWidth), [times, ...(only ? values.map(twice) : values)], place);
@@ -164,7 +164,7 @@
         draw(newest);
       }
     } catch {
-      // sia.js says that the daemon does not answer
+      // sia.js reports that the daemon does not answer
     } finally {
       loading = false;
       if (again) load();

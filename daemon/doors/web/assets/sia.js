@@ -85,7 +85,7 @@ function fillTimes() {
   }
 }
 
-// A time as addresses have it: seconds since the epoch, or ISO 8601, in UTC without an offset.
+// Parse a time of an address: seconds since the epoch, or ISO 8601, in UTC if it has no offset.
 function momentOf(text) {
   if (/^[0-9.]+$/.test(text)) return new Date(1000 * text);
   return new Date(/(Z|[+-]\d\d:?\d\d)$/i.test(text) ? text : `${text}Z`);
@@ -191,7 +191,7 @@ function notice(words) {
   cut.hidden = !words;
 }
 
-// What to say of an answer: a page about a problem says it itself.
+// Return the message for a failed answer; a page about a problem shows its own.
 function wordsOf(answer) {
   const { away, gone } = document.getElementById("cut").dataset;
   if (answer.status >= 500) return away;
@@ -250,7 +250,7 @@ async function follow(address) {
   }
 }
 
-// A page about a passing problem loads itself again.
+// A page about a temporary problem reloads itself.
 function tryAgain() {
   const wait = document.querySelector("[data-again]");
   if (!wait) return;
