@@ -62,7 +62,8 @@ FIRST_NAME = "sia.toml"
 """File that commands read by default if it exists in the working directory."""
 
 LENDING = "sia"
-"""Default policy of a site that does not say that its jobs may be stopped: that of the paper."""
+"""Default policy of a site that does not say that its jobs may be stopped: the policy of the
+paper."""
 
 RECLAIMING = "sia-reclaim"
 """Default policy of a site that says so."""
@@ -156,7 +157,7 @@ class BackendConfig(Struct, frozen=True):
 
     @property
     def clock_speed(self) -> float:
-        """Ratio of the speed of the daemon's clock to that of the wall clock."""
+        """Speed of the daemon's clock, as a factor of real time."""
         return 1.0
 
     def placed(self, base: Path, state: Path) -> Self:

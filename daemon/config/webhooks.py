@@ -61,7 +61,7 @@ class WebhookConfig(NamedTuple):
     ca_file: Path | None = None
     """PEM file of authorities to trust instead of the system's."""
     batch: int = BATCH
-    """Most events in a delivery."""
+    """Maximum number of events in a delivery."""
     timeout: float = ANSWER_WITHIN
     refusals: int = REFUSALS
     """Number of 4xx responses after which a delivery is given up."""

@@ -89,8 +89,8 @@ class Placement:
     def find(self, gpus: int, nodes: int | None = None) -> Nodes | None:
         """Find free GPUs, on one node if possible; None if there are too few.
 
-        With `nodes`, the same number on each of that many nodes. O(log nodes), and O(its nodes)
-        where the job is on several.
+        With `nodes`, find the same number of GPUs on each of that many nodes. O(log nodes), and
+        O(nodes of the job) for several nodes.
         """
         if gpus > self.spare:
             return None
@@ -195,7 +195,7 @@ class AreaPlacement:
 
     @property
     def spare(self) -> int:
-        """Free GPUs on nodes that are in."""
+        """Number of free GPUs on nodes in service."""
         return self._all.spare
 
     def out(self, node: str) -> None:
@@ -225,8 +225,8 @@ class AreaPlacement:
     ) -> tuple[str, Nodes] | None:
         """Find GPUs for a job, all in the first of these areas that has enough.
 
-        Returns the area and the GPUs; None if no area has enough. Nodes of `blocked` areas are not
-        used. O(areas · log nodes), and O(its nodes) where the job is on several.
+        Return the area and the GPUs; None if no area has enough. Nodes of `blocked` areas are not
+        used. O(areas · log nodes), and O(nodes of the job) for several nodes.
         """
         gpus, many = _wanted(job)
         others = [self._of(name) for name in blocked]
@@ -253,7 +253,10 @@ class AreaPlacement:
         return False
 
     def could_hold(self, spec: JobSpec, name: str) -> bool:
-        """Return whether a job would fit in an area if all nodes were in and free. O(nodes)."""
+        """Return whether a job would fit in an area if all its nodes were in service and free.
+
+        O(nodes).
+        """
         sizes = [self._size[node] for node in self._of(name).nodes]
         if spec.nodes is None:
             return sum(sizes) >= spec.gpus

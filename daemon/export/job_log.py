@@ -225,7 +225,7 @@ class _Rows:
         return True
 
     def _scaled(self, regimes: Sequence[Regime], lasts: float) -> tuple[Regime, ...]:
-        """Return regimes that take the job's run time, as those of a job log must."""
+        """Return regimes that take the job's run time in total, as a job log requires."""
         stated = fsum(regime.epochs * regime.seconds for regime in regimes)
         if not regimes or abs(stated - lasts) <= TOLERANCE:
             return tuple(regimes)

@@ -1,4 +1,4 @@
-"""Pool accounts: who lent what to whom, and how each pool's jobs would have run without sharing.
+"""Pool accounts: loans between pools, and how each pool's jobs would have run without sharing.
 
 The accounts follow the core's events and decisions and influence neither. A defect here never fails
 a step: the account of the pool is restarted from the core's state, like that of a new pool.

@@ -8,7 +8,8 @@ MAX_STARTS = 3
 to succeed the fourth time."""
 
 GRACE = 30.0
-"""Default grace time in seconds, in which a job can save its work before a stop: that of pods."""
+"""Default grace time in seconds, in which a job can save its work before a stop. Kubernetes has the
+same default for pods."""
 
 STOPS_PER_JOB = 20
 """Default maximum number of stops of a job. Each stop makes its owner wait, and a policy that stops
@@ -35,8 +36,7 @@ MAX_WEIGHT = 1000.0
 """Highest weight of a pool: a greater one would not change the order."""
 
 KEEP_ENDED = 10_000
-"""Maximum number of ended jobs in memory: those of the last hours. The journal's history has
-all."""
+"""Maximum number of ended jobs in memory: about those of the last hours. The journal has all."""
 
 LATE_TURN = 1.0
 """Delay in seconds above which a turn counts as late. The daemon itself needs a few

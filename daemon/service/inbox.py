@@ -42,7 +42,7 @@ class PendingCommands:
         return [each for i, each in enumerate(self.commands) if i not in self.known]
 
     def answer(self, answers: Iterator[Answer]) -> None:
-        """Answer the request; `answers` yields those of the commands that needed a step."""
+        """Answer the request; `answers` yields the answers to the commands that needed a step."""
         known = self.known
         found = [known[i] if i in known else next(answers) for i in range(len(self.commands))]
         if not self.answers.done():
@@ -75,7 +75,7 @@ class StepInputs:
         return [(each.origin, each.todo) for each in self.asked]
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Answer all requests; the last of `answers` are those of their commands."""
+        """Answer all requests; the last of `answers` are the answers to their commands."""
         todo = sum(len(each.todo) for each in self.asked)
         left = iter(answers[len(answers) - todo :])
         for each in self.asked:

@@ -57,7 +57,7 @@ BESIDE = (0, 1, 3, 7, 15)
 tasks."""
 
 PASS = 8
-"""Maximum number of passing tasks: no more fit beside a task of eight GPUs."""
+"""Maximum number of candidates for passing tasks: beside a task of eight GPUs no more fit."""
 
 AT_ONCE = 256
 """Number of neighbouring slots or spans evaluated together, because the same few tasks run in

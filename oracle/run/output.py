@@ -16,7 +16,7 @@ from replay.run.schedule import Schedule
 
 
 def write_outcome(folder: Path, outcome: RunResult, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Write all results and return oracle.json; `settings` are those of the command."""
+    """Write all results, and return oracle.json. `settings` are the command's settings."""
     write_schedule_of(folder, outcome)
     write_schedule(folder / "real", outcome.instance.log, outcome.real)
     found = {**settings, **as_json(outcome)}

@@ -222,7 +222,11 @@ class KubeJob(Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether Kubernetes has counted all ended pods, so that no verdict is about to come."""
+        """Whether the Job has a verdict, or none is about to come.
+
+        A verdict is about to come while Kubernetes has not counted an ended pod, or enough pods
+        have succeeded.
+        """
         status, whole = self.status, self.spec.completions
         uncounted = any((status.uncounted_terminated_pods or {}).values())
         done = (status.succeeded or 0) >= (1 if whole is None else whole)

@@ -67,7 +67,8 @@ class SlurmSubmission(NamedTuple):
 
 
 SignalTarget = Literal["all", "batch", "steps"]
-"""Which processes of a job get a signal: all, the batch script's shell, or those of its steps."""
+"""Which processes of a job get a signal: all, the batch script's shell, or the processes of its
+steps."""
 
 
 class Slurm(Protocol):

@@ -243,7 +243,7 @@ def jobs_of(rows: Sequence[Any]) -> list[SlurmJob]:
 
 
 def _held(job: JsonObject) -> bool:
-    """Return whether a job is held: newer versions say so, in older ones its priority is 0."""
+    """Return whether a job is held. Newer versions say so; in older ones its priority is 0."""
     if isinstance(job.get("hold"), bool) and job["hold"]:
         return True
     return number(job.get("priority")) == 0

@@ -114,7 +114,7 @@ def update(
 
 
 def _unfinished(kept: Path, options: Mapping[str, Any]) -> Path:
-    """Return the folder of an update with these options; remove those of others."""
+    """Return the folder of an update with these options; remove the folders of other updates."""
     key = sha256(repr([__version__, *sorted(options.items())]).encode()).hexdigest()
     work = kept / f"{UNFINISHED}{key[:12]}"
     for other in kept.glob(f"{UNFINISHED}*"):

@@ -32,7 +32,7 @@ from daemon.config.mqtt_limits import (
 from daemon.runtime.logs import log
 
 DENIED = 0x80
-"""Reason codes from here on are failures (MQTT 5)."""
+"""Smallest reason code of a failure (MQTT 5)."""
 
 HUNG_UP = "the broker closed the connection without an answer; check mqtt.tls"
 

@@ -265,7 +265,7 @@ REASONS = {
     0x87: ("does not authorize this client", _LOGIN),
     0x8A: ("has banned this client", _LOGIN),
 }
-"""Reason codes of a refused connection; below 6 those of MQTT 3.1.1."""
+"""Reason codes of a refused connection; codes below 6 are those of MQTT 3.1.1."""
 
 
 def _number(code: object) -> int:

@@ -139,7 +139,7 @@ class LiveDemo:
                 self._crowd.ended(arrival.job.submit + AGAIN, arrival.job.id)
 
     async def _listen(self, seen: int) -> None:
-        """Tell users whose jobs have ended."""
+        """Tell users that their jobs have ended."""
         async for notice in self._daemon.service.notices(seen):
             if notice.kind in OVER:
                 self._crowd.ended(notice.time - self._origin, notice.job)

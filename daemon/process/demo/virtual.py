@@ -113,7 +113,7 @@ class VirtualDaemon:
         self._follow(now, step)
 
     def _follow(self, now: float, step: Step) -> None:
-        """Start jobs, and tell the users whose jobs have ended."""
+        """Start jobs, and tell users that their jobs have ended."""
         for effect in step.effects:
             assert isinstance(effect, StartEffect), "nobody stops jobs here"
             self._plan(now, Started(effect.job, effect.attempt))

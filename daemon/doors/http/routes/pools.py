@@ -1,4 +1,4 @@
-"""What admins and operators change: pools, nodes, maintenance, lending, options of the policy."""
+"""Operations of admins and operators: pools, nodes, maintenance, lending, options of the policy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ from sia.limits import UNLIMITED
 if TYPE_CHECKING:
     from daemon.service.service import Service
 
-BAD = "the cells file marks this node as bad; jobs are placed on it anyway from now on"
+BAD = "the cells file marks this node as bad; from now on jobs are placed on it nevertheless"
 NAME = Parameter("name", str, "Name of the pool or node.", "path")
 IF_MATCH = Parameter(
     "If-Match",
@@ -80,7 +80,7 @@ IF_MATCH = Parameter(
 
 
 _Handled = tuple[Handler, str]
-"""What handles an operation, and its summary."""
+"""Handler and summary of an operation."""
 
 
 class PoolRoutes:
@@ -133,7 +133,7 @@ class PoolRoutes:
                 refusals=changes,
             ),
             Operation(
-                "DELETE", window, Rule.OPERATE, self.unmaintain, "Cancel or end a maintenance.",
+                "DELETE", window, Rule.OPERATE, self.unmaintain, "Cancel or end a window.",
                 {204: None}, None, (NAME,), (404, 409),
             ),
             *_setting(
@@ -154,11 +154,11 @@ class PoolRoutes:
             ),
             Operation(
                 "GET", "/v1/policy/front/update", Rule.OPERATE, self.update,
-                "Show how far the update of the front is.", {200: FrontUpdateView},
+                "Show the progress of the update of the front.", {200: FrontUpdateView},
             ),
             Operation(
                 "POST", "/v1/policy/front/update", Rule.OPERATE, self.start_update,
-                "Search settings of wfq on the daemon's history, in a process beside it.",
+                "Search settings of wfq on the daemon's history, in a process of its own.",
                 {202: FrontUpdateView}, FrontUpdate, refusals=(409, 413, 422),
             ),
             Operation(
@@ -252,13 +252,13 @@ class PoolRoutes:
         return answer(view, 201 if done.new else 200)
 
     async def unmaintain(self, request: web.Request) -> web.Response:
-        """Cancel or end a maintenance."""
+        """Cancel or end a maintenance window."""
         by = who_asks(request).name
         await self._do(request, CancelMaintenance(request.match_info["name"], by))
         return web.Response(status=204)
 
     async def lending(self, request: web.Request) -> web.Response:
-        """Return the lending mode, the result of shadow lending, and what recall was worth."""
+        """Return the lending mode, the result of shadow lending, and gains and costs of stops."""
         await self._service.settled()
         book, who = self._service.book, who_asks(request)
         shadow = None if book.shadow is None else shadow_view(book.shadow, who)
@@ -279,7 +279,7 @@ class PoolRoutes:
         return await self.lending(request)
 
     async def policy(self, request: web.Request) -> web.Response:
-        """Return the policy in force, that of the configuration, and the one before."""
+        """Return the policy in force, the configured policy, and the one before the last change."""
         await self._service.settled()
         setup = self._service.book.setup
         configured = setup.configured or setup.policy
@@ -295,7 +295,7 @@ class PoolRoutes:
         return await self.policy(request)
 
     async def front(self, request: web.Request) -> web.Response:
-        """Return the stored front, and whether it is of this cluster."""
+        """Return the stored front, and whether it fits this cluster."""
         await self._service.settled()
         try:
             found = self._front.decode(await to_thread(self._front_file.read_bytes))
@@ -307,7 +307,7 @@ class PoolRoutes:
         return answer(found)
 
     async def update(self, _: web.Request) -> web.Response:
-        """Return how far the update of the front is."""
+        """Return the progress of the update of the front."""
         return answer(self._update_view())
 
     async def start_update(self, request: web.Request) -> web.Response:
@@ -365,12 +365,12 @@ def _options(asked: FrontUpdate) -> list[str]:
 
 
 def _misfit(front: FrontView, quotas: Mapping[str, int]) -> str:
-    """Say why a front is of another cluster, or nothing."""
+    """Return why a front does not fit this cluster; "" if it fits."""
     if front.pool and front.pool not in quotas:
-        return f"it is of pool {front.pool}, which this cluster does not have; update it"
+        return f"it was made for pool {front.pool}, which this cluster does not have; update it"
     own = {quotas[front.pool]} if front.pool else set(quotas.values())
     if front.gpus not in own:
-        return f"it is of {front.gpus} GPUs, and the pool has another number; update it"
+        return f"it was made for {front.gpus} GPUs, and the pool has another number; update it"
     return ""
 
 

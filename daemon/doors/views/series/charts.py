@@ -168,7 +168,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def gains_of(parts: Sequence[Sums], who: Principal) -> tuple[PoolGain, list[PoolGain]]:
-    """Return what all jobs gained and lost, and what those of each pool did, largest first.
+    """Return the gains and losses of all jobs, and of the jobs of each pool, largest gain first.
 
     Pools that `who` may not see are in one row without a name. O(periods · pools).
     """

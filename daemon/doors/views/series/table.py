@@ -91,7 +91,7 @@ def verdicts_after(journal: Journal, number: int) -> list[Judged]:
 
 
 def marks(journal: Journal) -> tuple[int, dict[int, int]]:
-    """Return the last verdict in the sums, and the time up to which each longer period is made."""
+    """Return the number of the last verdict in the sums, and until when each period is made."""
     found = journal.marks("series:")
     made = {step: int(found.get(MADE.format(step), 0)) for step in STEPS[1:]}
     return int(found.get(CURSOR, 0)), made

@@ -74,7 +74,7 @@ async def test_without_a_front_and_with_one_of_another_cluster(folder):
         assert "Set this point" not in page
         store(folder, pool="gone")
         front = await asked(client, "GET", "/v1/policy/front")
-        assert front["problem"].startswith("it is of pool gone")
+        assert front["problem"].startswith("it was made for pool gone")
         config_in(folder).front.write_text("{")
         await asked(client, "GET", "/v1/policy/front", status=404)
 
