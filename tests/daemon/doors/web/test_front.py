@@ -68,7 +68,7 @@ async def test_without_a_front_and_with_one_of_another_cluster(folder):
         assert "No front is stored" in await seen(visitor, "/ui/policy?point=3")
         store(folder, gpus=5)
         front = await asked(client, "GET", "/v1/policy/front")
-        assert front["problem"].startswith("it is of 5 GPUs")
+        assert front["problem"].startswith("it was made for 5 GPUs")
         page = await seen(visitor, "/ui/policy?point=7")
         assert "cannot be set" in page
         assert "Set this point" not in page
