@@ -97,10 +97,10 @@ class Cells(Ownership):
         return self._claim(job, request, price, reserved=False)
 
     def claim_around(self, name: str, request: Request, job: str) -> bool:
-        """Allocate the cells in which a spare job runs, if the request may get just these.
+        """Allocate the cells in which a spare job runs, if the request may get exactly these.
 
-        The pool must own unbound cells of their size. Returns whether it was done; the spare job
-        runs on. O(its cells · levels · log n).
+        The pool must own unbound cells of their size. Returns whether the cells were allocated; the
+        spare job continues. O(its cells · levels · log n).
         """
         if name in self._jobs:
             raise _has_cells(name)
@@ -116,8 +116,8 @@ class Cells(Ownership):
     def reserve(self, name: str, request: Request) -> CellPlacement | None:
         """Allocate dedicated cells without a job (§5.5). `free` releases them.
 
-        While spare jobs still run in the reserved cells (it is not `ready`), all spare requests
-        fail.
+        While spare jobs still run in the reserved cells (the reservation is not `ready`), all spare
+        requests fail.
         """
         return self._claim(name, request, equal_price, reserved=True)
 
@@ -409,7 +409,7 @@ def _give_back(state: ChainState, cells: Sequence[Cell]) -> None:
 def _lent_around(state: ChainState, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the spare jobs in the bound cells that contain the given cells, each once.
 
-    Spare jobs inside other dedicated cells are left out: they take nothing from the pool.
+    Spare jobs inside other dedicated cells are left out, because they use no cells of the pool.
     """
     roots = dict.fromkeys(state.root(cell).cell() for cell in cells)
     lent = [each for root in roots for each in state.loans.at(root)]

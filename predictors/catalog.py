@@ -1,7 +1,8 @@
 """Predictors by name: which are installed, labels that choose among them, and how each is built.
 
 A predictor is a class of `sia.forecasts` under entry point `sia.loads` or `sia.run_times`; it is
-imported when a label names it. The class itself says what it needs and whether it takes a quantile.
+imported when a label names it. Attributes of the class state its needs and whether it takes a
+quantile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LOADS, RUN_TIMES = "sia.loads", "sia.run_times"
 """The entry point groups of predictors."""
 
 KINDS = {LOADS: "forecast", RUN_TIMES: "way to foresee durations"}
-"""The groups in the order of a label, and what messages call their members."""
+"""The groups in the order of a label, with the words for their members in messages."""
 
 NONE = "none"
 """The forecast that predicts nothing."""
@@ -105,7 +106,7 @@ def _percent(durations: str) -> float | None:
 
 
 def with_quantile(group: str) -> list[str]:
-    """Return the names of those of a group that can be asked for a quantile."""
+    """Return the names of the predictors of a group that take a quantile."""
     return [name for name in plugins(group) if _class(group, name).takes_quantile]
 
 

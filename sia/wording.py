@@ -21,16 +21,16 @@ PRODUCT = "sia-scheduler"
 """The name under which SIA is installed."""
 
 SHOWN = 40
-"""Characters of a wrong input that a message repeats."""
+"""Largest number of characters of a wrong input that a message repeats."""
 
 COMPARED = 100
-"""Names that a mistyped one is compared with: about 0.3 ms."""
+"""Largest number of names that a mistyped name is compared with; this takes about 0.3 ms."""
 
 LETTERS = 64
-"""Letters of a name that is compared; the time grows with their square."""
+"""Largest number of letters of a compared name; the time grows with its square."""
 
 NAMED = 5
-"""Names in one message; more would not fit into a line."""
+"""Largest number of names in one message; more would not fit into a line."""
 
 
 TIME = re.compile("".join(f"({NUMBER}{unit})?" for unit in reversed(UNITS)))
@@ -93,7 +93,7 @@ def counted(n: int, what: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first `NAMED` names, and how many more there are."""
+    """Return the first `NAMED` names, and the number of the others."""
     more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
     return ", ".join([*names[:NAMED], *more])
 
@@ -117,7 +117,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def as_typed(seconds: float) -> str:
-    """Return seconds as an option takes them, in the largest whole unit: `2d`, `90m`, `0.5s`."""
+    """Return seconds in the form of an option, in the largest whole unit: `2d`, `90m`, `0.5s`."""
     whole = (unit for unit, size in reversed(UNITS.items()) if seconds and not seconds % size)
     unit = next(whole, "s")
     return f"{seconds / UNITS[unit]:g}{unit}"

@@ -31,8 +31,8 @@ def place_all(
         state: The state of the chain.
         zone: The zone of the pool or of its pinned cell.
         widths: GPUs of each member.
-        over: If given, cells with spare jobs may be claimed where none is vacant, at this price.
-        whole: Whether quota cells are bound as if nobody might use a part of them.
+        over: If given, the price at which cells with spare jobs may be claimed if none is vacant.
+        whole: Whether a bound quota cell must have no spare jobs in any part.
 
     Returns:
         The cells in the order of the members, or None with nothing changed.

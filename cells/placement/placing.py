@@ -165,9 +165,9 @@ def _claim(state: ChainState, cells: list[Cell], level: int, price: Price) -> in
 def bind_around(state: ChainState, zone: CellZone, cells: Sequence[Cell]) -> bool:
     """Bind the common cells in which a spare job runs to the pool, and give them to a holder.
 
-    Only if a request would bind just such quota cells now, and other pools' unused quota does not
-    need these cells. Returns False, with nothing changed, if it is not so.
-    O(cells · levels · log n).
+    This is possible only if a request would bind such quota cells now, and other pools' unused
+    quota does not need these cells. Otherwise returns False, with nothing changed. O(cells · levels
+    · log n).
     """
     level = cells[0].level
     alike = zone.pin is None and all(cell.level == level for cell in cells)

@@ -28,7 +28,7 @@ from cells.layout.spec import CellsError
 
 
 class _PoolReservation:
-    """What one pool reserves: unbound quota cells, and parts of its bound cells.
+    """The reservation of one pool: unbound quota cells, and parts of its bound cells.
 
     Attributes:
         quota: Unbound quota cells that are reserved whole, by level.
@@ -80,8 +80,8 @@ class ReservedGpus:
         state: The state of the chain.
         exclude_bound: Whether spare jobs are kept out of all bound cells, as if every pool had a
             reservation.
-        clean: Of the unbound quota cells of a level that are not reserved, the part for which as
-            many cells without a spare job are left all the same, rounded down.
+        clean: A fraction of the unbound quota cells of a level that are not reserved. Spare jobs
+            leave this number of cells (rounded down) without a spare job, too.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""What is stated of a pool whose own windows have not earned a quantile yet.
+"""Forecasts of a pool that has too few windows of its own, from similar pools.
 
-Other pools are what it may be like: those of public logs (`predictors.loads.public_pools`), and
-those here, as far as they have been watched. Of each, the peaks of its windows are known as shares
-of its quota, in classes. The pool's own windows of an hour tell which of them it is like (Bayes'
-rule), also where longer windows are forecast, of which a day has few. Its own windows count beside
-the others, which together count as `WORTH` windows. So a forecast is wide at first, and follows the
-pool as it becomes known.
+The other pools are those of public logs (`predictors.loads.public_pools`), and those of the site as
+far as they have been observed. For each, the distribution of the peaks of its windows is known, as
+shares of its quota in classes. Bayes' rule gives the probability that a pool is like each other
+pool, from its own windows of an hour; also for longer windows, because a day has few of these. The
+other pools together count as `WORTH` windows, in addition to the pool's own. So a forecast reserves
+much at first, and follows the pool as it becomes known.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from predictors.loads.public_pools import POOLS, SHARES
 from sia.limits import MAX_GROUP, TICK
 
 WORTH = 19.0
-"""Windows for which kindred pools count: as many as one's own 95 % needs."""
+"""Weight of the other pools together, in windows: the number of own windows that a 95 % quantile
+needs."""
 
 CLASSES = len(SHARES) + 1
-"""Classes of peaks: each up to one of `SHARES` of the quota, and what is above all of them."""
+"""Number of classes of peaks: one up to each of `SHARES` of the quota, and one above all."""
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -30,11 +31,12 @@ Peaks = NDArray[np.int64] | NDArray[np.int32]
 
 
 def public(ticks: int) -> tuple[Floats, Floats]:
-    """Return how often windows of public pools fell into each class, and each pool's weight.
+    """Return the share of windows of public pools in each class, and each pool's weight.
 
-    The first is (pools, classes). Each log weighs as much as any other, however many pools it has:
-    pools of one site are alike. Where windows of that length were not measured they are those of
-    the next longer ones, whose peaks are higher. Of windows longer than all nothing is known.
+    The shares have the shape (pools, classes). All logs have the same weight, whatever their number
+    of pools, because pools of one site are similar. If windows of this length were not measured,
+    the shares are those of the next longer ones, whose peaks are higher. Both results are empty if
+    `ticks` is longer than all measured windows.
     """
     longer = [length for length in POOLS if length >= ticks * TICK]
     if not longer:
@@ -51,7 +53,7 @@ class Kindred:
     """The classes of the windows of all pools, for one length of windows."""
 
     def __init__(self, quotas: Counts, ticks: int, quantile: float) -> None:
-        """Take quotas in GPUs, 0 where unknown, and the length of windows in ticks."""
+        """Take quotas in GPUs (0 if unknown), and the length of windows in ticks."""
         self._quotas, self._quantile = quotas, quantile
         self._public, self._weights = public(ticks)
         self._ends = np.array(SHARES) * quotas[:, None]  # of each class, in GPUs
@@ -63,26 +65,27 @@ class Kindred:
         return len(self._public) > 0
 
     def count(self, peaks: Peaks, rows: NDArray[np.bool_], by: int = 1) -> None:
-        """Add a window of each of these pools, or with -1 forget one. O(pools · classes)."""
+        """Add one window of each of these pools; with `by` -1 remove it. O(pools · classes)."""
         classes = (peaks[:, None] > self._ends).sum(axis=1)
         self._counts[rows, classes[rows]] += by
 
     def recount(self, row: int, peaks: Peaks) -> None:
-        """Count these windows of a pool, and no others."""
+        """Replace the windows of a pool by those with these peaks."""
         classes = np.searchsorted(self._ends[row], peaks)
         self._counts[row] = np.bincount(classes, minlength=CLASSES)
 
     def requota(self, row: int, quota: int, peaks: Peaks) -> None:
-        """Take another quota of a pool in GPUs, and the peaks of all its windows."""
+        """Change the quota of a pool in GPUs; `peaks` has the peaks of all its windows."""
         self._quotas[row] = quota
         self._ends[row] = np.array(SHARES) * quota
         self.recount(row, peaks)
 
     def likeness(self, asked: NDArray[np.intp], worth: Floats) -> Floats:
-        """Return the chance that each pool asked for is like each other one: (asked, others).
+        """Return the probability that each asked pool is like each other pool: (asked, others).
 
-        The others are the public pools, then all pools here. `worth` is how many independent
-        windows there are of each pool here. All are 0 if nothing is known. O(asked · others).
+        The others are the public pools, then all pools of the site. `worth` is the number of
+        independent windows of each pool of the site. All probabilities are 0 if there are neither
+        public pools nor windows. O(asked · others).
         """
         seen = self._seen(worth)
         weights = np.concatenate([self._weights, worth / (worth + WORTH)])
@@ -95,7 +98,7 @@ class Kindred:
         return chance
 
     def state(self, asked: NDArray[np.intp], worth: Floats, likeness: Floats) -> Counts:
-        """Return the quantile of the pools that are asked for, in GPUs; `MAX_GROUP` if unknown.
+        """Return the quantile of each asked pool, in GPUs; `MAX_GROUP` if unknown.
 
         `worth` is as in `likeness`, but of these windows. O(asked · others · classes).
         """
@@ -115,12 +118,12 @@ class Kindred:
         return stated
 
     def _seen(self, worth: Floats) -> Floats:
-        """Return how many independent windows of each pool here fell into each class."""
+        """Return the number of independent windows of each pool of the site in each class."""
         seen: Floats = self._counts * (worth / np.maximum(self._counts.sum(axis=1), 1.0))[:, None]
         return seen
 
     def _like(self, seen: Floats, worth: Floats) -> Floats:
-        """Return the classes of the windows of all others: public pools, then all pools here."""
+        """Return the distribution over classes of the public pools, then of all pools here."""
         known = len(self._public)
         mean = self._weights @ self._public if known else np.full(CLASSES, 1.0 / CLASSES)
         return np.concatenate([self._public, (seen + mean) / (worth + 1.0)[:, None]])

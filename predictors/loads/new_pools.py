@@ -22,9 +22,9 @@ def judged_after(window: float) -> float:
 
 
 class NewPoolLoads(Loads):
-    """Wraps a forecast, and states a load above any quota for pools that are too new.
+    """Wraps a forecast, and returns a load above any quota for pools that are too new.
 
-    A forecast that has one history for all pools would take the time before a pool existed as time
+    A forecast with one history for all pools would count the time before a pool existed as time
     without load.
     """
 

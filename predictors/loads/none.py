@@ -6,7 +6,7 @@ from sia.forecasts import Loads, PredictorContext
 
 
 class NoLoads(Loads):
-    """The name for having no forecast; it is never built."""
+    """Stands for the absence of a forecast; it is never built."""
 
     summary = "no load was foreseen"
     learns = False

@@ -5,9 +5,9 @@ lender needs back no more GPUs than its new jobs hold at the same time: the peak
 hours the peak is much lower, and reserving it gives the same guarantee as reserving the sum: if a
 pool's new jobs always fit next to its old ones, none of them has to queue.
 
-A quantile is stated from a pool's own windows once these have earned it: as many windows as the
-quantile needs, none of which overlap, and at most one an hour. Before that, the pool is compared
-with pools of public logs and with the other pools here (`predictors.loads.kindred`).
+A quantile is computed from a pool's own windows alone once there are enough for it: as many as the
+quantile needs, none of which overlap, and at most one an hour. Before that, the forecast also uses
+pools of public logs and the other pools of the site (`predictors.loads.kindred`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEMORY = 14 * 86400.0
 """Look-back in seconds: two weeks contain each weekday twice."""
 
 APART = 4
-"""Windows begin at least this part of their length apart; those in between are almost equal."""
+"""Windows begin at least a fourth of their length apart; those in between would be almost equal."""
 
 FARTHEST = 24
 """Maximum ticks between the starts of two windows (two hours), so that a day has enough windows."""
@@ -66,10 +66,10 @@ def highest(windows: Sequence[float]) -> float:
 
 
 def independent(windows: NDArray[np.int64], ticks: int) -> NDArray[np.float64]:
-    """Return how many independent windows as many overlapping ones of `ticks` ticks are worth.
+    """Return the number of independent windows among `windows` overlapping ones of `ticks` ticks.
 
-    Windows of less than an hour that are in the same hour are one, since a pool that is quiet in
-    one of them is hardly busy in the next.
+    Windows of less than an hour that are in the same hour count as one, because a pool that is
+    quiet in one of them is rarely busy in the next.
     """
     return windows.astype(np.float64) * (apart(ticks) / max(ticks, HOUR))
 
@@ -98,7 +98,7 @@ class Peaks:
         return self.newest
 
     def since(self, mark: int) -> NDArray[np.int64]:
-        """Return the peaks since a mark that is kept: GPUs (pools)."""
+        """Return the peaks since a mark among the newest `kept`: GPUs (pools)."""
         return self._peak[:, mark % self._marks]
 
     def add(self, job: Job) -> None:
@@ -214,7 +214,7 @@ class PeakLoads(Loads):
         self._now_due.add(row)
 
     def requota(self, now: float, pool: str, quota: int) -> None:
-        """Compare the pool with others as one of this quota in GPUs."""
+        """Change the quota of a pool (in GPUs) for the comparison with other pools."""
         row = self._rows[pool]
         if self._quotas[row] == quota:
             return
@@ -273,7 +273,7 @@ class PeakLoads(Loads):
 
 
 class _Past:
-    """The peaks of the last windows of one length, and what is stated from them."""
+    """The peaks of the last windows of one length, and the forecasts from them."""
 
     def __init__(
         self, first: NDArray[np.float64], quotas: NDArray[np.int64], ticks: int, quantile: float
@@ -314,7 +314,7 @@ class _Past:
         self._kindred.requota(row, quota, peaks)
 
     def _newest(self, count: int) -> NDArray[np.int64]:
-        """Return where the newest windows are."""
+        """Return the indices of the newest `count` windows."""
         return np.arange(self._seen - count, self._seen) % self._kept
 
     def earned(self, pools: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -323,10 +323,10 @@ class _Past:
         return full | (self.worth()[pools] * (1.0 - self._quantile) >= self._quantile - 1e-9)
 
     def state(self, pools: NDArray[np.intp], likeness: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the value that a share `quantile` of future windows will not exceed: (pools).
+        """Return the GPUs that a fraction `quantile` of future windows will not exceed: (pools).
 
-        Pools without enough windows are compared with others by `likeness`, a row for each pool
-        here.
+        For pools with too few windows, other pools are weighted by `likeness`, which has a row for
+        each pool of the site.
         """
         own, earned = self._own[pools], self.earned(pools)
         stated = np.zeros(len(pools), np.int64)
@@ -344,11 +344,11 @@ class _Past:
         return self._kindred.public
 
     def worth(self) -> NDArray[np.float64]:
-        """Return how many independent windows there are of each pool."""
+        """Return the number of independent windows of each pool."""
         return independent(self._own, self.ticks)
 
     def likeness(self, pools: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the chance that each of these pools is like each other one: see `Kindred`."""
+        """Return the probability that each of these pools is like each other; see `Kindred`."""
         return self._kindred.likeness(pools, self.worth())
 
     def _ranked(self, pools: NDArray[np.intp], count: int) -> NDArray[np.int32]:

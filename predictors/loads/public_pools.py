@@ -1,14 +1,14 @@
-"""How busy the pools of public logs were: a prior for pools of which nothing is known yet.
+"""Peaks of the loads of pools in public logs: a prior for pools without history.
 
-For each length of windows in seconds and each pool, how many of a thousand windows had a peak of
-GPUs in each class. A peak is the most GPUs that jobs of the window held at once, from submission
-to end, as a share of the pool's quota; windows begin every five minutes. The first class is that
-of windows without jobs, each further one reaches up to the next of `SHARES`, the last one is above
-all of them.
+`POOLS` has, for each window length in seconds and each pool, the number of windows in a thousand
+whose peak lies in each class. A peak is the largest number of GPUs that jobs of the window held at
+once, from submission to end, as a share of the pool's quota; windows begin every five minutes. The
+first class is that of windows without jobs, each further class reaches up to the next of `SHARES`,
+and the last class is above all of them.
 
-From the eleven virtual clusters of Microsoft's Philly log (August to December 2017; Jeon et al.,
-USENIX ATC 2019; CC-BY-4.0) and two of SenseTime's Helios Venus (September 2020; Hu et al., SC 2021;
-CC-BY-4.0), each replayed first come, first served in its own quota.
+The data are from the eleven virtual clusters of Microsoft's Philly log (August to December 2017;
+Jeon et al., USENIX ATC 2019; CC-BY-4.0) and two of SenseTime's Helios Venus (September 2020; Hu et
+al., SC 2021; CC-BY-4.0), each replayed first come, first served in its own quota.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ SHARES: Sequence[float] = (
     0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3,
     0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0,
 )  # fmt: skip
-"""The upper ends of the classes but the last, as shares of the quota."""
+"""The upper ends of all classes except the last, as shares of the quota."""
 
 POOLS: Mapping[float, Mapping[str, Sequence[int]]] = {
     300.0: {

@@ -47,7 +47,7 @@ class Conformal:
         self._updates: dict[tuple[float, Hashable], int] = {}
 
     def shift(self, target: float, key: Hashable = None) -> float:
-        """Return what to add to the quantile `target` (0 to 1) for a key."""
+        """Return the number to add to the quantile `target` (0 to 1) for a key."""
         return self._shifts.get((target, key), 0.0)
 
     def update(self, target: float, *, covered: bool, key: Hashable = None) -> None:

@@ -112,7 +112,7 @@ def values_of(job: Job) -> list[FeatureValue]:
 
 
 def _how_wrong(pair: Prediction) -> tuple[float, bool]:
-    """Return the sort key of a pair: its error, then whether it is combined with the width."""
+    """Return the sort key of a pair: its error, then whether its feature includes the width."""
     return pair.nrmse, pair.feature.endswith(WIDTH)
 
 
@@ -263,8 +263,8 @@ class JVuPredict(RunTimes):
     def running(self, job: Job, elapsed: float) -> float:
         """Return the run time in seconds of a job that has run for some time.
 
-        It is what was predicted at submission while the job may end then. Once it has run longer,
-        it is the median of those past jobs that ran longer by the same factor.
+        Before the predicted end it is the prediction at the submission. After it, the run time is
+        the median over those past jobs that exceeded their prediction by at least the same factor.
         """
         stated = self._stated.get(job.id) or self._state(job)
         if stated is None:
@@ -278,9 +278,9 @@ class JVuPredict(RunTimes):
     ) -> list[float]:
         """Return quantiles of the run time in seconds, given that a job has run for some time.
 
-        They are those of the past real / predicted ratios that are above elapsed / predicted, of
-        the most specific feature value with `ENOUGH` of them. Where none has, lasting twice as long
-        is half as likely (Harchol-Balter and Downey, which §2.2 quotes).
+        They are quantiles of the past real / predicted ratios above elapsed / predicted, of the
+        most specific feature value with `ENOUGH` such ratios. If no value has enough, running twice
+        as long is half as probable (Harchol-Balter and Downey, quoted in §2.2).
         """
         stated = self._stated.get(job.id) or self._state(job)
         if stated is None:

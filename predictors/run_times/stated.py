@@ -14,5 +14,5 @@ class StatedRunTimes(RunTimes):
     learns = False
 
     def run_time(self, job: Job) -> float:
-        """Return what the user has stated, in seconds at the job's own width."""
+        """Return the user's estimate, in seconds at the job's own width."""
         return UNKNOWN_RUN_TIME if job.estimate is None else job.estimate

@@ -8,9 +8,9 @@ towards the wider group that contains it: all jobs, the pool, the pool and width
 (the paper's experiment tag), the batch. Estimates of pending jobs are updated as others end or
 continue.
 
-A job's own estimate, which its user gave, counts until enough jobs of the same user, pool and width
-have been seen. After that the life table decides in which window the job ends; if the estimate
-falls into the same one, it is the more exact answer.
+The estimate that a user states for a job is used until enough jobs of the same user, pool and width
+have been seen. After that the life table decides in which window the job ends. If the stated
+estimate falls into the same window, it is returned, because it is more exact.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ or Helios has at most 550 groups in all; a log with unique job names would grow 
 _Kind = tuple[str | int, ...]
 
 USERS_OWN = 3
-"""Length of the narrowest kind that does not tell names apart: pool, width and user. A user who
-gives each job another name must not be known by no job for ever."""
+"""Length of the narrowest kind without the name: pool, width and user. It is needed because a user
+may give each job another name, so that no two jobs share a name."""
 
 
 class _Group:
@@ -85,7 +85,7 @@ class _Group:
             group = group.wider
 
     def hazards(self, known: int) -> list[float]:
-        """Return the chance to last beyond each window, given that a job reached it.
+        """Return the probability to run longer than each window, given that a job reached it.
 
         `known` counts additions to any group; the result is cached until it changes.
         """
@@ -106,7 +106,7 @@ class _Group:
         return self._hazards
 
     def _prior(self, reached: float) -> float:
-        """Return the prior chance of the group of all jobs.
+        """Return the prior probability for the group of all jobs.
 
         It is `unseen` without evidence and tends to 1, because with much evidence ends would have
         been seen.
@@ -115,11 +115,11 @@ class _Group:
 
 
 class _Alike(NamedTuple):
-    """Jobs whose estimates are always equal: those of a batch of which users expect the same."""
+    """Jobs whose estimates are always equal: jobs of a batch with the same stated run time."""
 
     batch: _Group
     own: float | None
-    """What the user expects, in seconds."""
+    """The stated run time in seconds, or None."""
 
 
 class _Run:
@@ -154,7 +154,7 @@ class SurvivalRunTimes(RunTimes):
     ) -> None:
         """Take windows in seconds, ascending. Raises ValueError unless 0 < quantile < 1.
 
-        `unseen` is the chance to last beyond a window without evidence.
+        `unseen` is the probability to run longer than a window without evidence.
         """
         if not 0 < quantile < 1:
             raise ValueError(f"quantile must be between 0 and 1 (got {quantile})")
@@ -180,11 +180,11 @@ class SurvivalRunTimes(RunTimes):
         return estimate
 
     def guess(self, now: float, job: Job) -> float:
-        """Return what `run_time` would, without adding the job to a batch. O(windows)."""
+        """Return the estimate of `run_time` without adding the job to a batch. O(windows)."""
         return self._fit(_Alike(self._group(job, stays=False), job.estimate))
 
     def guessed_hazards(self, job: Job) -> Sequence[float]:
-        """Return what `hazards` would if the job were submitted now."""
+        """Return the result of `hazards` for a job that is not submitted."""
         return self._group(job, stays=False).hazards(self._known)
 
     def started(self, now: float, job: Job) -> None:
@@ -234,7 +234,7 @@ class SurvivalRunTimes(RunTimes):
         return changed
 
     def hazards(self, now: float, job: Job) -> Sequence[float]:
-        """Return the chances that a pending job lasts beyond each window, given that it reached it.
+        """Return the probability that a pending job runs longer than each window it reaches.
 
         O(windows) after a change of any group.
         """
@@ -271,7 +271,7 @@ class SurvivalRunTimes(RunTimes):
         return alike.batch
 
     def _fit(self, alike: _Alike) -> float:
-        """Return the estimate of such jobs: their own one if too few of their user are known."""
+        """Return the estimate of such jobs: the stated one if too few similar jobs are known."""
         batch, own = alike
         if own is None:
             return self._usual(batch)

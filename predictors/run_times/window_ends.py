@@ -35,7 +35,7 @@ class WindowEnds(Generic[R]):
     def advance(self, now: float, reach: Callable[[R, int], bool]) -> None:
         """Call `reach` with each job whose window ended before now, and the number of the window.
 
-        It returns whether the job goes on to the next window. O(1) if no window has ended, else
+        It returns whether the job continues to the next window. O(1) if no window has ended, else
         O(windows + calls).
         """
         if now <= self._next:

@@ -43,7 +43,7 @@ class Core:
     ) -> None:
         """Build a cluster without jobs, with `cells`, or `nodes` that differ, if given.
 
-        `speeds` say how fast models run by the nodes that they spread over.
+        `speeds` has the speeds of models by number of nodes.
 
         Raises ValueError as `ClusterState` does, and for cells or nodes with a policy that does not
         support them; PolicyFailedError, which is one, if the policy raises when it is attached.

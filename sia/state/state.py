@@ -75,15 +75,15 @@ class JobState:
         self.since = 0.0  # when `done` was known: at `start`, or at the latest progress report
         self.loans: dict[PoolState, int] = {}
         self.attempt = 0  # number of segments so far
-        self.taken_back = 0  # of these, starts that were taken back before the job ran
+        self.taken_back = 0  # number of starts that were taken back before the job ran
         self.done = 0.0  # work until `since`
         self.overhead = 0.0  # seconds after `since` without work
         self.speed = 1.0  # work per second
-        self.pace = 1.0  # its reported speed as a part of the speed that its width should give
+        self.pace = 1.0  # its reported speed / the speed that its width should give
         self.regime: int | None = None  # of its latest report
-        self.begun: tuple[float, ...] = ()  # work at which each regime but the first one began
+        self.begun: tuple[float, ...] = ()  # work at which each regime except the first began
         self.lease: float | None = None  # when its lease ends
-        self.trial = False  # whether it runs as a trial, of which a stop keeps nothing
+        self.trial = False  # whether it runs as a trial, which keeps no work at a stop
         self.slowdown = 1.0  # factor on its run time on its present nodes
 
     def rank(self, priority: int) -> None:
@@ -99,7 +99,7 @@ class JobState:
 
     @property
     def runs(self) -> int:
-        """Number of segments so far but for starts that were taken back."""
+        """Number of segments so far, without starts that were taken back."""
         return self.attempt - self.taken_back
 
     def pause(self, resume_cost: float) -> float:
@@ -229,7 +229,7 @@ class PoolState:
 
     @property
     def could_lend(self) -> int:
-        """GPUs that its lend limit lets it lend to other pools now."""
+        """GPUs that it may lend to other pools now within its lend limit."""
         return max(0, min(self.unused, self.lend_limit - self.lends)) if self.group.lending else 0
 
     @property
@@ -340,9 +340,9 @@ class ClusterState:
         nodes: Iterable[GpuNode] = (),
         speeds: Iterable[SpeedRow] = (),
     ) -> None:
-        """Build a cluster without jobs, with nodes that differ if some are given.
+        """Build a cluster without jobs; with `nodes`, a cluster whose nodes differ.
 
-        `speeds` say how fast models run by the nodes that they spread over.
+        `speeds` has the speeds of models by number of nodes.
 
         Raises ValueError for duplicate pool names, values beyond their limits, or cells or nodes
         that contradict the pools.

@@ -1,4 +1,4 @@
-"""Steps of a deadline as people write them: `1.1:80+1.2:50+1.5:20`, or `paper` for these."""
+"""Steps of a deadline as text: `1.1:80+1.2:50+1.5:20`, or `paper` for these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf, isfinite
 
 PAPER = "paper"
 PAPER_STEPS = ((1.1, 80.0), (1.2, 50.0), (1.5, 20.0))
-"""What the users of the paper's survey tolerate (Chronus, §4.1)."""
+"""The steps that follow from the paper's survey of users (Chronus, §4.1)."""
 
 FIX = "write MULTIPLE:REWARD+MULTIPLE:REWARD, like 1.1:80+1.2:50+1.5:20, or paper"
 
@@ -14,8 +14,8 @@ FIX = "write MULTIPLE:REWARD+MULTIPLE:REWARD, like 1.1:80+1.2:50+1.5:20, or pape
 def parse_steps(text: str) -> tuple[tuple[float, float], ...]:
     """Parse steps: multiples of the time from submission to deadline, each with its reward.
 
-    Raises ValueError, with what is wrong and the fix, for a text of another form. What the numbers
-    may be is checked with the job (`sia.state.bounds`).
+    Raises ValueError, with the problem and the fix, for a text of another form. `sia.state.bounds`
+    checks the values of the numbers.
     """
     text = text.strip()
     if text == PAPER:
@@ -35,7 +35,7 @@ def _step(part: str) -> tuple[float, float]:
 
 
 def steps_text(steps: tuple[tuple[float, float], ...]) -> str:
-    """Return steps as `parse_steps` reads them."""
+    """Return steps as text that `parse_steps` reads."""
     return "+".join(f"{_number(multiple)}:{_number(reward)}" for multiple, reward in steps)
 
 

@@ -1,7 +1,7 @@
-"""STRL as text: words and parentheses, and what a job may ask for in it (JamaisVu, §4.1.1).
+"""STRL as text: words and parentheses, and the requests of jobs (JamaisVu, §4.1.1).
 
-A job's request is one expression. It says on which nodes the job may run, how long it takes there,
-and what a start is worth; see `asks_of`.
+A job's request is one expression: the nodes on which the job may run, its run time on them, and the
+values of starts; see `asks_of`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from sia.limits import (
 from sia.wording import did_you_mean, some
 
 MAX_DEPTH = 100
-"""Parentheses within parentheses: no job's request needs a tenth, and trees are walked depth
-first."""
+"""Maximum depth of parentheses. No job's request needs a tenth, and a depth-first search of a
+deeper
+tree could exceed Python's stack."""
 
 ALL = "all"
 """The set of all units."""
@@ -34,7 +35,7 @@ _TOKEN = re.compile(r"[()]|[^\s();]+|;[^\n]*")
 
 
 class StrlError(ValueError):
-    """What is wrong with a text, where, and how to mend it, in one line."""
+    """An error in a text: place, problem and fix in one line."""
 
     def __init__(self, at: TextPlace, problem: str, fix: str) -> None:
         """Name the place, the problem and the fix."""
@@ -42,7 +43,7 @@ class StrlError(ValueError):
 
 
 class TextPlace(NamedTuple):
-    """Where something stands in a text, from 1."""
+    """A place in a text: line and column, from 1."""
 
     line: int
     column: int
@@ -56,7 +57,7 @@ class StrlWord(NamedTuple):
 
 
 class StrlForm(NamedTuple):
-    """What stands in one pair of parentheses."""
+    """The content of one pair of parentheses."""
 
     items: list[StrlItem]
     at: TextPlace
@@ -100,7 +101,7 @@ def forms(text: str) -> list[StrlItem]:
 
 
 def shown(text: str) -> str:
-    """Return a word as messages show it."""
+    """Return a word quoted for messages."""
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
@@ -153,7 +154,7 @@ def operator_of(form: StrlForm, known: dict[str, str]) -> StrlWord:
 
 
 def arguments_of(form: StrlForm, usage: str, least: int, most: int | None = None) -> list[StrlItem]:
-    """Return the arguments of a form, of which there are so many."""
+    """Return the arguments of a form. Raises StrlError for another number of them."""
     given = form.items[1:]
     if len(given) < least or (most is not None and len(given) > most):
         name = word_of(form.items[0], "a word").text
@@ -173,7 +174,7 @@ OPERATORS = {
     "barrier": "barrier VALUE EXPR",
     "job": "job NAME EXPR",
 }
-"""How each operator of an expression is written."""
+"""The syntax of each operator of an expression."""
 
 
 def expression_of(item: StrlItem) -> StrlForm:
@@ -191,18 +192,18 @@ class StrlAsk(NamedTuple):
     """A set of nodes: an attribute, `all`, `same:rack`, or names in parentheses."""
     gpus: int
     start: float
-    """From when on after its submission the job may start so."""
+    """The earliest start after the submission."""
     duration: float
     value: float
-    """What such a start is worth; nobody wants one that is worth nothing."""
+    """The value of such a start; 0 means that the job should not start so."""
 
 
 @lru_cache(maxsize=10_000)
 def asks_of(text: str) -> tuple[StrlAsk, ...]:
     """Parse a job's request, in the order of the text. Raises StrlError. O(text).
 
-    A job runs on GPUs of one set, so `nck`, `max`, `scale`, `barrier` and `job` say all that it
-    may. Later starts on a set than the last that it names are worth as much as that.
+    A job runs on GPUs of one set, so only `nck`, `max`, `scale`, `barrier` and `job` are allowed.
+    Starts after the last START of a set have the value of that START.
     """
     if len(text) > MAX_ASK_TEXT:
         fix = f"write at most {MAX_ASK_TEXT} characters"
@@ -268,13 +269,13 @@ def durations(asks: Sequence[StrlAsk]) -> Mapping[str, float]:
 
 
 def wanted_of(asks: Sequence[StrlAsk]) -> Sequence[StrlAsk]:
-    """Return what is asked of sets on which some start is worth something. O(asks)."""
+    """Return the requests for sets on which some start has a value above 0. O(asks)."""
     worth = {ask.among for ask in asks if ask.value > 0.0}
     return [ask for ask in asks if ask.among in worth]
 
 
 def quickest(text: str) -> float | None:
-    """Return the least run time of a job's request, in seconds; None without one."""
+    """Return the smallest run time in a job's request, in seconds; None without a request."""
     return min((ask.duration for ask in wanted_of(asks_of(text))), default=None) if text else None
 
 
@@ -288,7 +289,7 @@ def worth_of(asks: Sequence[StrlAsk], among: str, waited: float) -> float:
 
 
 def problem_of(text: str, width: int) -> tuple[str, str] | None:
-    """Return what is wrong with a job's request, and the fix; None if nothing is."""
+    """Return the problem of a job's request, and the fix; None if there is no problem."""
     try:
         asks = asks_of(text)
     except StrlError as error:

@@ -1,12 +1,14 @@
-"""Whose turn it is in a pool: its schedule without sharing, known up to now.
+"""The turns of a pool's jobs: its schedule without sharing, known up to now.
 
-A `TurnClock` runs a pool alone, first come, first served by priority, while its jobs really start
-earlier, elsewhere, or are stopped and go on. A job's *turn* is its start in that schedule. Where a
-stop takes time, an end may become known late; turns that it brings are then in the past.
+A `TurnClock` simulates a pool alone, first come, first served by priority, while its jobs really
+start earlier or elsewhere, or are stopped and continue. A job's *turn* is its start in that
+schedule. If a stop takes time, an end may become known late; turns that follow from it are then in
+the past.
 
-The clock needs no run time in advance, as long as each job that is stopped before its turn goes on
-at its turn at the latest. Then a job that has not really ended has not ended in this schedule
-either. One that has really ended is known to end there as long after its turn as it ran.
+The clock needs no run time in advance, as long as each job that is stopped before its turn
+continues at its turn at the latest. Then a job that has not really ended has not ended in this
+schedule either. A job that has really ended ends in the schedule at its turn plus its real run
+time.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Self
 from msgspec import Struct
 
 MOST_AHEAD = 5000
-"""Jobs ahead of a job for which a turn is expected: the daemon's loop waits for about 10 ms."""
+"""Largest number of jobs ahead of a job whose turn is estimated. The daemon's event loop waits for
+the estimate, which then takes about 10 ms."""
 
 
 class TurnClockSnapshot(Struct):
@@ -40,15 +43,15 @@ class _Waiting:
 
 
 class TurnClock:
-    """The pool alone. Jobs have numbers that are never used again.
+    """The schedule of one pool without sharing. Numbers of jobs are never used again.
 
-    A job wider than the quota blocks those behind it, as it would alone, until it has really ended;
-    then the clock drops it.
+    A job wider than the quota blocks the jobs behind it until it has really ended; then the clock
+    drops it.
 
     Attributes:
         quota: GPUs of the pool.
-        used: GPUs that its jobs would use if it were alone.
-        changed: Whether it has heard anything since it was advanced.
+        used: GPUs that its jobs use in this schedule.
+        changed: Whether anything was reported since the last `advance`.
     """
 
     __slots__ = ("_ends", "_order", "_taken", "_waits", "changed", "quota", "used")
@@ -79,9 +82,9 @@ class TurnClock:
     def expected_turn(self, job: int, now: float, run_time: Callable[[int], float]) -> float:
         """Return when a waiting job is expected to have its turn, or infinity.
 
-        `run_time` returns the seconds that a job which has not really ended is expected to run as a
-        whole. Jobs that are yet to be submitted are left out. Of a job behind more than
-        `MOST_AHEAD` others nothing is expected. O(n log n) in the jobs ahead of it.
+        `run_time` returns the expected total run time, in seconds, of a job that has not really
+        ended. The estimate ignores future submissions. It is infinity for a job behind more than
+        `MOST_AHEAD` others. O(n log n) in the jobs ahead of it.
         """
         known = {number: end for end, number in self._ends}
         ends = [
@@ -95,7 +98,7 @@ class TurnClock:
             sequence, number = heappop(order)
             first = self._waits.get(number)
             if first is None or first.sequence != sequence or number == before:
-                continue  # a job that was stopped is there twice
+                continue  # a job that was stopped is listed twice
             before = number
             if first.width > self.quota:
                 if first.ran is None:
@@ -118,7 +121,7 @@ class TurnClock:
         heappush(self._order, (sequence, job))
 
     def running(self, job: int, turn: float, width: int) -> None:
-        """Add a job that had its turn before the clock was there. O(1)."""
+        """Add a job that had its turn before the clock started. O(1)."""
         self._taken[job] = turn, width
         self.used += width
 
@@ -139,7 +142,7 @@ class TurnClock:
         elif job in self._taken:
             turn = self._taken[job][0]
             # A job that ran from its turn on ends exactly now; `turn + ran` may be rounded.
-            # One that began late, while guests were being stopped, has ended alone before.
+            # A job that began late, while guests were being stopped, has ended alone before.
             alone = now if now - turn == ran else turn + ran
             heappush(self._ends, (alone, job))
 
@@ -149,7 +152,7 @@ class TurnClock:
         return self._ends[0][0] if self._ends else inf
 
     def advance(self, now: float) -> list[int]:
-        """Let time pass until `now`; return the jobs whose turn has come and that have not ended.
+        """Advance to `now`; return the jobs whose turn has come and that have not ended.
 
         O(log n) for each turn and end.
         """

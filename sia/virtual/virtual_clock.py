@@ -1,8 +1,8 @@
 """The virtual clock of a pool: its schedule without sharing, first come, first served (§4.1, §5.1).
 
-A `VirtualClock` is told what really happens to the jobs of one pool, and computes when each would
-have started in the baseline. A job's run time is known only after it has run. Where the next
-virtual event depends on an unknown run time, virtual time stops until it is known.
+A `VirtualClock` gets the real events of one pool's jobs, and computes when each job would have
+started in the baseline. A job's run time is known only after it has run. If the next virtual event
+depends on an unknown run time, virtual time stops until it is known.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         due: A heap of (began, job) of jobs that run virtually but not really, and stale entries.
         behind: A heap of (began - started - paused, job) of jobs that really run later than
             virtually, and stale entries.
-        halted: A heap of (virtual time, job) of jobs that were really stopped, and stale entries:
-            whether they end after that time is not known until they go on.
+        halted: A heap of (virtual time, job) of jobs that were really stopped, and stale entries.
+            Whether such a job ends virtually after that time is unknown until it continues.
         ready: Comparisons that have not been taken yet.
         over: The number of jobs that really ended and are virtually pending.
         bounded: The value of `facts` at the last run of `bound`.
@@ -105,7 +105,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         self._note(now, QUOTA, "", quota)
 
     def started(self, now: float, job_id: str) -> None:
-        """Record that a job really started, or went on after a stop."""
+        """Record that a job really started, or continued after a stop."""
         twin = self.twins.get(job_id)
         if twin is None:
             return
@@ -126,7 +126,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             self._track(job_id, twin)
 
     def lost(self, now: float, job_id: str, seconds: float) -> None:
-        """Record that a job which was stopped runs so many seconds again, which it would not alone.
+        """Record the seconds of work that a stopped job must repeat, which it would not alone.
 
         Negative seconds are work that it did after it was counted as stopped.
         """
@@ -320,7 +320,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         return twin.began + twin.ran(twin.stopped)
 
     def _track(self, job_id: str, twin: VirtualJob) -> None:
-        """Note how far a job is virtually known to run, after it was really stopped or started."""
+        """Update until when a job is known to run virtually, after a real stop or start."""
         if (halt := self._halt(twin)) < inf:
             heappush(self.halted, (halt, job_id))
         elif (lead := self._lead(twin)) < 0:

@@ -30,7 +30,7 @@ class JobComparison(NamedTuple):
     def later(self) -> float:
         """Seconds by which it started later than in the baseline.
 
-        Negative if it started sooner, minus infinity if it would never have started.
+        Negative if it started earlier, minus infinity if it would never have started.
         """
         if self.began is None:
             return -inf
@@ -56,9 +56,9 @@ class VirtualJob(Struct, array_like=True, gc=False):
     freed: bool = False
     """Whether `VirtualClock.bound` released its virtual GPUs. Others no longer wait for its end."""
     paused: float = 0.0
-    """Seconds from each stop to the next start, plus the seconds of work that stops threw away."""
+    """Seconds from each stop to the next start, plus the seconds of work lost by stops."""
     stopped: float | None = None
-    """When it was stopped, until it goes on."""
+    """When it was stopped; None while it runs."""
 
     def ran(self, now: float) -> float:
         """Return the seconds for which a job that has started has really run until `now`."""

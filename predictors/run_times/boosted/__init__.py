@@ -1,1 +1,1 @@
-"""Run times by boosted trees, mixed with life tables: what is known of a job, trees, decisions."""
+"""Run times by a weighted mean of boosted trees and life tables: features, trees, predictor."""

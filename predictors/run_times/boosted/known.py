@@ -1,8 +1,9 @@
-"""What is known of a job when it is submitted or waits, as a row of numbers.
+"""Features of a job when it is submitted or pending, as a row of numbers.
 
-The row has the job's own attributes, then for each kind of job that it belongs to what its latest
-jobs took and which of them run. A kind is all jobs, those of the pool, of the pool and width, of
-the user, of the user with the same width and stated run time, of the name, of the batch.
+The row has the job's own attributes, then, for each kind of jobs to which it belongs, the run times
+of the latest jobs and facts about running ones. The kinds are: all jobs, jobs of the pool, of the
+pool and width, of the user, of the user with the same width and stated run time, of the name, of
+the batch.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from sia.model import Job
 Row = NDArray[np.float32]
 
 LATEST = 20
-"""Run times that are kept of each kind: enough for a tenth, few enough to follow changes."""
+"""Number of run times stored for each kind: enough for a 10th percentile, few enough to follow
+changes."""
 
 FEW = 5
-"""The newest of them have a median of their own."""
+"""Number of the newest run times, whose median is a feature."""
 
 MOST_KINDS = 2**13
-"""Kinds that are kept, those used last. With 20 run times each they take 10 MB."""
+"""Largest number of stored kinds, those used last. With 20 run times each they take 10 MB."""
 
 OWN, OF_A_KIND, KINDS = 6, 11, 7
 
 NUMBERS = OWN + OF_A_KIND * KINDS
-"""Length of a row."""
+"""Number of features of a job."""
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -72,7 +74,7 @@ class Kind:
 
 
 class KnownJob:
-    """A job that has not ended, with its kinds; None where it says too little to have one."""
+    """A job that has not ended, with its kinds; a kind is None if the job lacks its attributes."""
 
     __slots__ = ("batch", "job", "kinds")
 
@@ -91,14 +93,14 @@ class KnownJobs:
         self._batches: OrderedDict[_Key, Kind] = OrderedDict()
 
     def submitted(self, job: Job) -> KnownJob:
-        """Add a job. Its own submission counts from the next job on: ask for its row first."""
+        """Add a job. Call `row` before `counted`, so that its row does not include itself."""
         kinds = [None if key is None else self._kind(key) for key in _keys(job)]
         batch = self._batch(job)
         known = self.alive[job.id] = KnownJob(job, [*kinds, batch], batch)
         return known
 
     def like(self, job: Job) -> KnownJob:
-        """Return a job that is not submitted with the kinds it would have; adds nothing."""
+        """Return a job that is not submitted, with the kinds that it would have; add nothing."""
         kinds = [None if key is None else self._kinds.get(key) or Kind() for key in _keys(job)]
         batch = self._batches.get(_batch_of(job))
         if batch is None or job.submit > batch.submitted + BATCH:
@@ -113,7 +115,7 @@ class KnownJobs:
                 kind.count += 1
 
     def row(self, known: KnownJob, now: float) -> list[float]:
-        """Return what is known now: `NUMBERS` numbers."""
+        """Return the features of a job at this time: `NUMBERS` numbers."""
         job = known.job
         stated = nan if not job.estimate else log(max(job.estimate, 1.0))
         hour, day = now // HOUR % 24.0, now // DAY % 7.0
@@ -136,7 +138,7 @@ class KnownJobs:
                 kind.running.pop(known.job.id, None)
 
     def ended(self, now: float, known: KnownJob, run_time: float) -> None:
-        """Remove a job that has run for so many seconds."""
+        """Remove a job that has ended, with its run time in seconds."""
         self.gone(known)
         took = log(max(run_time, 1.0))
         for kind in known.kinds:
@@ -175,7 +177,7 @@ def _batch_of(job: Job) -> _Key:
 
 
 def _keys(job: Job) -> list[_Key | None]:
-    """Return the key of each kind but the batch; None where the job does not say enough."""
+    """Return the key of each kind except the batch; None if the job lacks its attributes."""
     user, own = job.user, ("own", job.user, job.pool, job.width, job.estimate)
     return [
         ("all",),

@@ -1,14 +1,15 @@
-"""JobDuration (§5.4.2) as a distribution: boosted trees and life tables, mixed by their losses.
+"""JobDuration (§5.4.2) as a distribution: a weighted mean of boosted trees and life tables.
 
-For each window, the trees (`trees`) and the life tables of survival each give the chance that a job
-lasts beyond it, given that it reached it. Their mixture follows the one with less logarithmic loss
-on the jobs that reached the window lately (Hedge: Freund and Schapire 1997). The product over the
-windows is the chance to last beyond each.
+For each window, the trees (`trees`) and the life tables of `survival` each give the probability
+that a job that has reached the window's begin runs longer than the window. Their weights follow
+from their logarithmic losses on the latest jobs that reached the window (Hedge: Freund and Schapire
+1997). The product of the means over the windows up to one is the probability to run longer than
+that window.
 
-A job is given the first window that it lasts beyond with less than a critical chance. That chance
-is set by split conformal prediction in each pool: the score of an ended job is the chance, as it
-was stated at its submission, to last beyond the last window that it did outlast. Of `KEPT` ended
-jobs, no more than the permitted share have a score below the critical chance.
+A job gets the first window for which this probability is below a critical value. Split conformal
+prediction sets this value in each pool: the score of an ended job is the probability, predicted at
+its submission, to run longer than the longest window that it exceeded. Of `KEPT` ended jobs, no
+more than the permitted fraction have a score below the critical value.
 """
 
 from __future__ import annotations
@@ -32,29 +33,32 @@ from sia.model import Estimate, Job
 from sia.wording import install_extra
 
 QUANTILE = 0.97
-"""The share of jobs that should not outlast their window; those without a window do not."""
+"""Fraction of jobs that should not run longer than their window. A job without a window counts as
+one that does not."""
 
 MOST_CHANCE = 0.3
-"""No job is given a window that it outlasts with a higher chance, however few jobs do."""
+"""Upper bound of the critical probability, however few jobs have run longer than their windows."""
 
 KEPT = 500
-"""Scores of ended jobs of a pool: enough for one in a hundred, few enough to follow changes."""
+"""Number of stored scores of a pool: enough for a quantile of one in a hundred, few enough to
+follow
+changes."""
 
 ENOUGH = 100
-"""With fewer scores of a pool, those of all pools are used."""
+"""If a pool has fewer scores, those of all pools are used."""
 
 FORGET = 0.999
-"""Factor on the earlier losses of a window with each new one: a memory of a thousand jobs."""
+"""Factor on the earlier losses of a window at each new one: a memory of about a thousand jobs."""
 
 LEAST_CHANCE = 1e-3
-"""Chances are kept this far from 0 and 1, so that one surprise is no infinite loss."""
+"""Smallest distance of a predicted probability from 0 and 1, so that no loss is infinite."""
 
 RENEWED = 64
-"""Kinds of pending jobs whose estimates are renewed at a tick, in turn. 10 ms."""
+"""Number of kinds of pending jobs whose estimates are computed again at a tick, in turn; 10 ms."""
 
 
 class _Alike(NamedTuple):
-    """What pending jobs have in common whose estimates are always renewed together."""
+    """Key of pending jobs whose estimates are always computed together."""
 
     batch: Kind
     pool: str
@@ -65,7 +69,7 @@ class _Alike(NamedTuple):
 
 
 class _Run:
-    """A job that has not ended, with what was stated at its submission."""
+    """A job that has not ended, with the probabilities predicted at its submission."""
 
     __slots__ = ("alike", "chances", "ended", "known", "number", "row", "said", "start")
 
@@ -97,16 +101,16 @@ class _Scores:
         insort(self._rising, score)
 
     def critical(self, share: float) -> float:
-        """Return the chance below which a window may be given. O(1)."""
+        """Return the critical probability for a fraction `share`. O(1)."""
         place = floor(share * (len(self._rising) + 1))
         return min(self._rising[place - 1], MOST_CHANCE) if place else 0.0
 
 
 class BoostedRunTimes(RunTimes):
-    """Gives the first window that a job hardly outlasts, by trees and life tables.
+    """Estimates the first window that a job rarely exceeds, by trees and life tables.
 
-    Until there are trees it estimates as survival does. An event costs O(windows), and a round of a
-    training while one goes on.
+    Until there are trees it estimates as `survival` does. An event costs O(windows), plus one round
+    of boosting during a training.
     """
 
     summary = "the first window that boosted trees and life tables let few jobs outlast"
@@ -120,7 +124,7 @@ class BoostedRunTimes(RunTimes):
 
     @classmethod
     def missing(cls) -> str:
-        """Say how to install xgboost, an extra, if it is not there."""
+        """Return how to install xgboost, an extra, if it is missing."""
         if find_spec("xgboost") is not None:
             return ""
         return (
@@ -145,7 +149,7 @@ class BoostedRunTimes(RunTimes):
         self._looked = -inf
 
     def work_aside(self, aside: Aside) -> None:
-        """Put the examples of a training in order by `aside`."""
+        """Sort the examples of a training by `aside`."""
         self._trees.aside = aside
 
     def run_time(self, job: Job) -> float:
@@ -153,7 +157,7 @@ class BoostedRunTimes(RunTimes):
         return self.run_times([job])[0]
 
     def run_times(self, jobs: Sequence[Job]) -> list[float]:
-        """Return the same of jobs that are submitted together; the trees are asked once."""
+        """Return the estimates of jobs that are submitted together, by one call of the trees."""
         found, runs = [], []
         for job in jobs:
             if job.id in self._runs:  # asked again: its submission was refused before
@@ -169,7 +173,7 @@ class BoostedRunTimes(RunTimes):
         return found
 
     def guess(self, now: float, job: Job) -> float:
-        """Return what `run_time` would; no kind of jobs remembers it."""
+        """Return the estimate that `run_time` would return, without recording the job."""
         if not self._trees.ready:
             return self._tables.guess(now, job)
         tables = self._tables.guessed_hazards(job)
@@ -188,7 +192,7 @@ class BoostedRunTimes(RunTimes):
         return [*self._jobs.row(known, now), *self._tables.hazards(now, known.job)]
 
     def _state(self, runs: Sequence[_Run]) -> None:
-        """State the chances of jobs at their submission; their ends will judge them."""
+        """Predict the probabilities of jobs at their submission, to be compared at their ends."""
         rows = np.array([run.row for run in runs], np.float32)
         for run, trees in zip(runs, self._trees.hazards(rows).tolist(), strict=True):
             tables = run.row[NUMBERS:]
@@ -196,7 +200,7 @@ class BoostedRunTimes(RunTimes):
             run.chances = self._mixed(tables, trees)
 
     def _mixed(self, tables: Sequence[float], trees: Sequence[float]) -> list[float]:
-        """Return the chances to last beyond each window."""
+        """Return the probabilities to run longer than each window."""
         chance, chances = 1.0, []
         for losses, by_tables, by_trees in zip(self._losses, tables, trees, strict=True):
             part = 1.0 / (1.0 + exp(min(max(losses[1] - losses[0], -50.0), 50.0)))  # of the trees
@@ -205,7 +209,7 @@ class BoostedRunTimes(RunTimes):
         return chances
 
     def _window(self, chances: Sequence[float], pool: str) -> float:
-        """Return the first window that is outlasted with less than the critical chance."""
+        """Return the first window that is exceeded with less than the critical probability."""
         scores = self._scores.get(pool)
         if scores is None or len(scores) < ENOUGH:
             scores = self._all
@@ -216,10 +220,10 @@ class BoostedRunTimes(RunTimes):
         return UNKNOWN_RUN_TIME
 
     def chances(self, job: Job, age: float = 0.0) -> list[float]:
-        """Return the chance that a job lasts beyond each window, given that it has run for `age`.
+        """Return the probability that a job runs longer than each window, given its age.
 
-        `age` is in seconds. What is known of the job is what was known at its submission. Empty for
-        a job that was submitted before there were trees, or has ended.
+        `age` is in seconds. The features are those at its submission. Empty for a job that was
+        submitted before there were trees, or that has ended.
         """
         run = self._runs.get(job.id)
         if run is None or not run.chances:
@@ -234,7 +238,7 @@ class BoostedRunTimes(RunTimes):
         self._tables.started(now, job)
         run = self._runs.get(job.id)
         if run is None:
-            return  # its submission was not reported, or it goes on after a stop
+            return  # its submission was not reported, or it continues after a stop
         if run.number < 0:
             self._leave(run)
             run.start, run.number = now, self._trees.add(now, run.row)
@@ -305,12 +309,12 @@ class BoostedRunTimes(RunTimes):
             del self._pending[alike]
 
     def _hear(self, now: float) -> None:
-        """Judge what was stated of jobs that have reached the end of a window; learn a bit."""
+        """Add the losses of jobs that have reached the end of a window; do a round of training."""
         self._ends.advance(now, self._reach)
         self._trees.learn(now)
 
     def _reach(self, run: _Run, window: int) -> bool:
-        """Judge what was stated of a job whose window is over; return whether it lasted longer."""
+        """Add the losses of a job whose window is over; return whether it ran longer."""
         if run.ended is not None and run.ended < 0.0:
             return False
         lasted = run.ended is None or run.ended > self._windows[window]
@@ -329,7 +333,7 @@ class BoostedRunTimes(RunTimes):
             losses[who] = losses[who] * FORGET - log(chance if lasted else 1.0 - chance)
 
     def _score(self, run: _Run, outlasted: int) -> None:
-        """Add the score of a job whose last outlasted window is known; -1 for none."""
+        """Add the score of a job; `outlasted` is its longest exceeded window, -1 for none."""
         score = run.chances[outlasted] if outlasted >= 0 else inf
         self._scores.setdefault(run.known.job.pool, _Scores()).add(score)
         self._all.add(score)

@@ -1,9 +1,9 @@
-"""Boosted trees for the chance that a job lasts beyond a window, given that it reached it.
+"""Boosted trees for the probability that a job runs longer than a window, given that it reached it.
 
-One set of trees serves all windows: each job is one example for each window that it reached, once
-the window has passed since its start. An early end counts no sooner, since else the first jobs of a
-batch to fail would bias the trees. Trees are made again as jobs start, one round of boosting at a
-time, so that many events together take no longer than one.
+One set of trees serves all windows: each job is one example for each window whose begin it reached,
+once the window has passed since its start. An early end counts no earlier, because otherwise the
+first failing jobs of a batch would bias the trees. New trees are trained while jobs start, one
+round of boosting at a time, so that no event takes long.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from xgboost import Booster, QuantileDMatrix
 
 MOST_JOBS = 20_000
-"""Started jobs that are kept; a row of a hundred numbers each, 8 MB."""
+"""Largest number of stored jobs; with a hundred numbers each they take 8 MB."""
 
 MOST_EXAMPLES = 30_000
-"""Examples of one training, those of the newest jobs. A round of them takes some 10 ms."""
+"""Largest number of examples of one training, from the newest jobs. A round takes about 10 ms."""
 
 FIRST = 500
-"""Started jobs before the first training. With fewer, life tables say as much."""
+"""Number of started jobs before the first training. With fewer, life tables are as good."""
 
 GROWN = 0.2
-"""The next training begins when so large a part of the jobs that the latest one knew has started
-since, ..."""
+"""The next training begins when the number of jobs has grown by this fraction since the last one,
+or
+by `EVERY` jobs."""
 
 EVERY = 2_000
-"""... or when this many have: two days of Philly. Twice as often is no better."""
+"""Largest number of jobs between two trainings: two days of Philly. Half as many is no better."""
 
 ROUNDS = 80
 
@@ -63,19 +64,19 @@ class Trees:
     """Started jobs, and the trees that have learned from them."""
 
     def __init__(self, windows: Sequence[float], numbers: int) -> None:
-        """Take windows in seconds, ascending, and how many numbers are known of a job."""
+        """Take windows in seconds, ascending, and the number of features of a job."""
         self._windows = np.array(windows)
         self._rows: Rows = np.zeros((FIRST, numbers), np.float32)
         self._starts = np.zeros(FIRST)
         self._lasted = np.zeros(FIRST)  # seconds that the job ran; inf while it runs
-        self._seen = np.zeros(FIRST)  # seconds after which nothing is known of it
+        self._seen = np.zeros(FIRST)  # seconds for which the job was observed
         self._count = 0  # jobs so far; job i is in row i % MOST_JOBS
         self._next = FIRST
         self._learned = -np.inf  # when the latest round was made
         self._trees: Booster | None = None
         self._training: tuple[Booster, QuantileDMatrix, int] | None = None  # with its rounds
-        self._begins = False  # the examples of the next training are being put in order
-        self._failure: Exception | None = None  # why they could not be
+        self._begins = False  # the examples of the next training are being sorted
+        self._failure: Exception | None = None  # why sorting failed
         self.aside: Aside = at_once
 
     @property
@@ -98,15 +99,15 @@ class Trees:
         return number
 
     def ended(self, number: int, run_time: float, *, seen: float = np.inf) -> None:
-        """Record how long a job ran. Nothing is known of a withdrawn one after `seen` seconds."""
+        """Record the run time of a job. A withdrawn job was observed for `seen` seconds."""
         if number >= self._count - MOST_JOBS:
             self._lasted[number % MOST_JOBS] = run_time
             self._seen[number % MOST_JOBS] = seen
 
     def learn(self, now: float) -> None:
-        """Make one round of the training that is due, if one is; at most one at a time `now`.
+        """Do one round of a due training; at most one for each value of `now`.
 
-        Raises what went wrong aside since.
+        Raises the exception of the last sorting of examples, if it failed.
         """
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -129,10 +130,10 @@ class Trees:
             self._trees = trees
 
     def _begin(self, now: float) -> None:
-        """Begin a training: copy its examples, 20 ms, and have them put in order, 0.3 s."""
+        """Begin a training: copy its examples (20 ms), and sort them by `aside` (0.3 s)."""
         rows, windows, labels = self._examples(now)
         if not 0 < labels.sum() < len(labels):
-            return  # nothing to tell apart
+            return  # all outcomes are equal
         inputs = _inputs(self._rows[rows], windows)
 
         def order() -> None:
@@ -150,9 +151,9 @@ class Trees:
         self.aside(order)
 
     def _examples(self, now: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return, for each example, the job's row, the window, and whether the job lasted longer.
+        """Return, for each example, the job's row, the window, and whether the job ran longer.
 
-        They are those of the newest jobs, in order of window, then of jobs.
+        The examples are those of the newest jobs, sorted by window, then by job.
         """
         kept = min(self._count, MOST_JOBS)
         order = (np.arange(self._count - kept, self._count) % MOST_JOBS)[::-1]  # newest first
@@ -164,9 +165,9 @@ class Trees:
         return order[jobs], windows, (lasted > ends)[jobs, windows]
 
     def hazards(self, rows: Rows) -> NDArray[np.float32]:
-        """Return the chances to last beyond each window, given that it was reached.
+        """Return the probability to run longer than each window, given that it was reached.
 
-        Takes (jobs, numbers), returns (jobs, windows). There must be trees.
+        Takes (jobs, features), returns (jobs, windows). There must be trees.
         """
         assert self._trees is not None, "ask only when ready"
         jobs, windows = len(rows), len(self._windows)
