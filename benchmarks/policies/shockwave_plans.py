@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle, islice
 from random import Random
 from time import process_time
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.common import TRACES, keep
 from replay.logs.read import read_trace
@@ -30,13 +33,23 @@ from sia.policies.shockwave.market import (
 )
 from sia.policies.shockwave.policy import SOLVE_GAP, SOLVE_LIMIT
 
-SIZES = ((300, 128), (900, 256))
+SIZES = ((300, 128), (900, 256), (500, 256), (1000, 256), (2000, 256))
+"""Jobs and GPUs; the last three are those of the paper's Fig. 12."""
+
+
+def some_jobs(number: int) -> list[Arrival]:
+    """Return so many jobs of the log, each once more where it has too few."""
+    log = read_trace(TRACES / "shockwave_900.csv.gz").arrivals
+    return [
+        Arrival(replace(job, id=f"{job.id}/{i}"), takes)
+        for i, (job, takes) in enumerate(islice(cycle(log), number))
+    ]
 
 
 def market(jobs: int, gpus: int) -> Market:
     """Return a market of so many jobs, a window of 20 rounds, and the usual options."""
     random, buyers = Random(1), []
-    for job, duration in read_trace(TRACES / "shockwave_900.csv.gz").arrivals[:jobs]:
+    for job, duration in some_jobs(jobs):
         seen = foreseen(
             "restate", job.mode, job.regimes, random.choice((0.0, random.random())) * duration
         )
@@ -63,9 +76,8 @@ def least(call: Callable[[], object]) -> float:
 
 def why(jobs: int, gpus: int) -> float:
     """Return the milliseconds in which a policy with so many jobs says what it plans for one."""
-    log = read_trace(TRACES / "shockwave_900.csv.gz").arrivals[:jobs]
     core = Core([Pool("all", gpus)], make("shockwave"))
-    arrivals = [Arrival(job.submitted_at(0.0), takes) for job, takes in log]
+    arrivals = [Arrival(job.submitted_at(0.0), takes) for job, takes in some_jobs(jobs)]
     for _ in play(core, arrivals, solve=no_solver):
         first = next(iter(core.state.jobs.values()))
         if core.policy.outlook(first) is not None:
