@@ -42,6 +42,8 @@ class _Lending:
 
     def __init__(self, group: GroupStateView) -> None:
         self.candidates = Candidates(group)
+        self.tried = Candidates(group)
+        """Candidates that lose all their work at a stop, and may be stopped only once more."""
         self.guests = Guests()
         self.settled = Guests()
         self.claims: dict[int, JobStateView] = {}  # in order of their turns
@@ -55,6 +57,11 @@ class _Lending:
         """By claim that was not served at its turn: the turn, and the jobs that held the GPUs."""
         self.latest: dict[PoolStateView, str] = {}
         """The job of each pool that was last given its turn late: it makes later turns late."""
+
+    def drop(self, job: JobStateView) -> None:
+        """Let a job be no candidate any more. O(1)."""
+        self.candidates.drop(job)
+        self.tried.drop(job)
 
 
 class _Memory(Struct):
@@ -181,7 +188,8 @@ class SiaReclaim(Sia):
             clock.submitted(number, job.sequence, job.width, job.job.submit)
             self._jobs[number] = job
             if not self.foresees(job):
-                own.candidates.add(job, _left(job))
+                candidates = own.tried if self._is_last_try(job) else own.candidates
+                candidates.add(job, _left(job))
         else:
             own.claims[number] = job
         super().submitted(job)
@@ -190,7 +198,7 @@ class SiaReclaim(Sia):
         """Remove a job from its queue; one that starts before its turn is a guest. O(log n)."""
         super().left(job)
         own = self._lendings[job.pool.group]
-        own.candidates.drop(job)
+        own.drop(job)
         own.claims.pop(job.arrival, None)
         own.missed.pop(job.arrival, None)
         if job.stream is not None:
@@ -295,7 +303,7 @@ class SiaReclaim(Sia):
         clock.quota = pool.quota
         for number in clock.advance(now):
             job = own.claims[number] = self._jobs[number]
-            own.candidates.drop(job)
+            own.drop(job)
             if not own.guests.drop(job):
                 own.settled.drop(job)
         self._foresee(pool)
@@ -426,13 +434,21 @@ class SiaReclaim(Sia):
     def _lend(self, group: GroupStateView) -> Proposals:
         """Start guests on what is idle, the one that is expected to end first at first."""
         own = self._lendings[group]
-        candidates = own.candidates
-        candidates.relimit()
-        while (job := candidates.first(group.idle - self._held(own))) is not None:
-            yield Start(job, Stream.SPARE, AS_GUEST)
-            self._reserve(job.pool)
+        for candidates in (own.candidates, own.tried):
+            candidates.relimit()
+            if candidates is own.tried and not self._may_try(group, own):
+                break
+            while (job := candidates.first(group.idle - self._held(own))) is not None:
+                yield Start(job, Stream.SPARE, AS_GUEST)
+                self._reserve(job.pool)
         if own.guests.yielding and not group.limited:
             yield from self._make_room(group, own)
+
+    def _may_try(self, group: GroupStateView, own: _Lending) -> bool:
+        """Return whether jobs that were stopped may be guests: one pool at most waits. O(pools)."""
+        if not own.tried.jobs or group.idle <= 0:
+            return False
+        return sum(pool.head is not None for pool in group.pools) < 2
 
     def _make_room(self, group: GroupStateView, own: _Lending) -> Proposals:
         """Stop guests for jobs that are expected to end much sooner, and start these as guests.
@@ -479,6 +495,16 @@ class SiaReclaim(Sia):
         """Return whether a job was stopped as often as allowed."""
         stops: int = self.params.stops
         return self._stops.get(job.arrival, 0) >= stops
+
+    def _is_last_try(self, job: JobStateView) -> bool:
+        """Return whether a job that loses all its work was stopped and may be once more.
+
+        On pieces of Philly such jobs are stopped again three times as often as others are stopped,
+        and gain little before. So they are guests only where nobody of another pool waits, or as
+        the head of their pool (`_start_heads`), where they are stopped last.
+        """
+        stops: int = self.params.stops
+        return 0 < self._stops.get(job.arrival, 0) == stops - 1 and job.job.preemptible == RESTART
 
     def _may_start_early(self, head: JobStateView) -> bool:
         """Return whether a head needs neither its turn nor a window.
@@ -528,7 +554,10 @@ class SiaReclaim(Sia):
             assert not own.guests.jobs.keys() & own.settled.jobs.keys(), group.name
             assert not own.claims.keys() & early.keys(), group.name
             waiting = [job for job in early.values() if job.stream is None]
-            own.candidates.check({job.arrival for job in waiting if not self.foresees(job)})
+            able = {job.arrival: job for job in waiting if not self.foresees(job)}
+            tried = {number for number, job in able.items() if self._is_last_try(job)}
+            own.candidates.check(able.keys() - tried)
+            own.tried.check(tried)
             assert own.missed.keys() <= {job.arrival for job in mine if job.stream is None}
             own.guests.check()
             own.settled.check()

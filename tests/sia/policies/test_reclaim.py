@@ -369,6 +369,29 @@ def test_a_job_that_was_stopped_as_often_as_allowed_waits_for_its_turn(most, sta
     assert seen[-1] == (400.0, "dedicated", "guest")
 
 
+@pytest.mark.parametrize(
+    ("cost", "label", "again"),
+    [
+        (RESTART, "sia-reclaim", False),
+        (RESTART, "sia-reclaim:3", True),
+        (RESTART, "sia-reclaim:1", False),
+        (5.0, "sia-reclaim", True),
+    ],
+)
+def test_a_job_that_lost_all_its_work_is_a_guest_again_only_if_no_other_pool_waits(
+    cost, label, again
+):
+    own = job("own").pool("a").runs(400)
+    guest = stoppable(job("guest").pool("a").runs(100), cost)
+    owner = job("owner").pool("b").at(10).runs(10)
+    others = [job(name).pool("c").gpus(2).runs(200) for name in ("busy", "next")]
+    seen = story(own, guest, owner, *others, label=label, a=1, b=1, c=2)
+    assert (10.0, "PreemptJob", "guest") in seen
+    assert ((20.0, "spare", "guest") in seen) is again
+    later = [time for time, what, name in seen if name == "guest" and what != "PreemptJob"]
+    assert later[1] == (20.0 if again else 400.0 if label == "sia-reclaim:1" else 200.0)
+
+
 @pytest.mark.parametrize("cost", [None, NEVER_STOPPED])
 def test_a_job_that_must_not_be_stopped_borrows_only_within_the_windows_of_sia(cost):
     def first_start(*estimates):
