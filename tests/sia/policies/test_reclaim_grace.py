@@ -19,6 +19,7 @@ from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART
 from sia.policies import make
 from sia.policies.sia.reclaim import SiaReclaim
+from sia.policies.sia.reclaim_cells import ReclaimParams
 from tests.support.budget import budget
 from tests.support.builders import SMALL
 from tests.support.naive.naive_turns import Alone, turns
@@ -181,8 +182,9 @@ def test_without_taking_back_ahead_of_turns_a_late_start_makes_the_next_one_late
     rows += [("a0", "a", 1.0, 1, 20.0), ("a1", "a", 2.0, 2, 20.0), ("a2", "a", 3.0, 1, 20.0)]
     rows += [("a3", "a", 4.0, 2, 20.0), ("a4", "a", 5.0, 1, 20.0), ("a5", "a", 6.0, 2, 20.0)]
     jobs = [(Job(n, p, at, width, preemptible=RESTART), took) for n, p, at, width, took in rows]
+    often = ReclaimParams(stops=3)
     late = {
-        policy: max(Graceful(policy(), owned, jobs).lateness().values())
+        policy: max(Graceful(policy(often), owned, jobs).lateness().values())
         for policy in (SiaReclaim, Naive)
     }
     assert late[SiaReclaim] == GRACE
