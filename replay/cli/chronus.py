@@ -44,7 +44,7 @@ from sia.state.speeds import Speeds
 from sia.wording import as_typed, counted
 
 MOST_IN_ORDER = 40
-"""Jobs up to which ties are broken by arrival exactly, with a program for each job."""
+"""Maximum number of jobs among which ties are broken exactly by arrival, with a program per job."""
 
 
 class PlainSeconds(Seconds):
@@ -73,7 +73,7 @@ class _Solver(NamedTuple):
     def values(
         self, asked: LeaseProgram | TargetProgram, start: Sequence[float] | None
     ) -> list[float] | None:
-        """Return the solution, or None if there is none. Raises UserError without an answer."""
+        """Return the solution; None if it is infeasible. Raises UserError if it takes too long."""
         solved = solve(
             asked.program, seconds=self.seconds, start=start, heuristics=True, solver=self.name
         )
@@ -85,29 +85,36 @@ class _Solver(NamedTuple):
 
 
 @chronus.command("solve")
-@click.option("--trace", "log", type=Path, required=True, help="Job log of jobs that wait now.")
+@click.option("--trace", "log", type=Path, required=True, help="Job log of the waiting jobs.")
 @click.option("--gpus", type=click.IntRange(1, MAX_GROUP), required=True, help="GPUs to plan with.")
 @click.option(
     "--lease", type=PlainSeconds(), default="20m", show_default=True, help="Length of a lease."
 )
-@click.option("--now", type=PlainSeconds(), default="0", show_default=True, help="Time of the log.")
+@click.option(
+    "--now",
+    type=PlainSeconds(),
+    default="0",
+    show_default=True,
+    help="Present time of the log.",
+)
 @click.option(
     "--resume-cost",
     type=PlainSeconds(),
     default="0",
     show_default=True,
-    help="What going on costs a job that does not say.",
+    help="Time that resuming takes a job without a time in column preemptible.",
 )
-@click.option("--no-round-up", is_flag=True, help="Count jobs by their own GPUs.")
+@click.option("--no-round-up", is_flag=True, help="Do not round widths up to 1, 2, 4, 8, …")
 @solve_options
 @json_option()
 def solve_leases(
     log: Path, gpus: int, lease: float, now: float, resume_cost: float, no_round_up: bool,
     solver: str | None, limit: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Plan the leases of the jobs with a deadline in a log, all of which wait now.
+    """Plan leases for the jobs of a log that have a deadline.
 
-    The duration of a job is what remains of it. Leases count from 0, the first to be had.
+    All jobs wait now, and their durations are what remains of them. Lease 0 is the first one that
+    can begin.
     """
     if not lease:
         raise UserError("--lease: must be above 0; write a time like 20m")
@@ -140,7 +147,7 @@ def solve_leases(
 
 
 def _cost_of(log: Path, job: Job, resume_cost: float, lease: float) -> float:
-    """Return what going on costs a job. Raises UserError if it is a lease or more."""
+    """Return the seconds that a job needs to resume. Raises UserError if it is a lease or more."""
     cost = lease_cost(job, resume_cost)
     if job.deadline is not None and lease <= cost < float("inf"):
         raise UserError(
@@ -160,7 +167,7 @@ def _shown(job_id: str, claim: Claim | None, plan: LeasePlan) -> dict[str, Any]:
 
 
 def _admit(claims: Sequence[Claim], room: Room, solving: _Solver) -> tuple[LeasePlan, list[Claim]]:
-    """Admit jobs one by one: a job is guaranteed if some plan has all meet their last step."""
+    """Admit jobs one by one: a job is guaranteed if some plan meets the last step of all so far."""
     plan, kept = LeasePlan(), list[Claim]()
     for claim in claims:
         both = [*kept, claim]
@@ -178,7 +185,7 @@ def _admit(claims: Sequence[Claim], room: Room, solving: _Solver) -> tuple[Lease
 
 
 def _select(claims: Sequence[Claim], room: Room, plan: LeasePlan, solving: _Solver) -> LeasePlan:
-    """Return the plan of the most reward, then the soonest, then by arrival."""
+    """Return the plan with the most reward; among equals the soonest, then the one by arrival."""
     selection = Selection.of(claims, room, plan)
     assert selection is not None, "the plan of the admission is one"
     while (asked := selection.question) is not None:
@@ -225,18 +232,18 @@ def estimate(
 
 @chronus.command()
 @click.option("--nodes", "cluster", type=Path, required=True, help="Nodes file: node,gpus[,free].")
-@click.option("--trace", "log", type=Path, required=True, help="Job log of jobs to place now.")
+@click.option("--trace", "log", type=Path, required=True, help="Job log of the jobs to place.")
 @click.option("--speeds", "table", type=Path, help="Speeds file: model,gpus,nodes,speed.")
 @click.option(
     "--search",
     type=click.IntRange(0, MAX_SEARCH),
     default=SEARCH,
     show_default=True,
-    help="Combined placements that the local search tries.",
+    help="Maximum of combined placements that the local search tries.",
 )
 @json_option()
 def place(cluster: Path, log: Path, table: Path | None, search: int, as_json: bool) -> None:
-    """Place jobs on nodes: together what has a deadline or is wide, the rest by local search."""
+    """Place jobs on nodes; jobs without a deadline below 16 GPUs by a local search."""
     nodes = read_nodes(cluster)
     speeds = Speeds() if table is None else read_speeds(table)
     trace = read_trace(log)
@@ -267,5 +274,5 @@ def place(cluster: Path, log: Path, table: Path | None, search: int, as_json: bo
 
 
 def _models(columns: Sequence[str]) -> int:
-    """Return the place of column `model` among the extra columns, or -1."""
+    """Return the index of column `model` in the extra columns, or -1."""
     return columns.index("model") if "model" in columns else -1

@@ -35,13 +35,13 @@ from sia.wording import decimal, duration
 JobId = str | int
 
 TRIES = 500_000
-"""Choices of a small window that are looked at: about two seconds."""
+"""Maximum number of schedules that an exhaustive search of a small window tries: two seconds."""
 
 LEAST, LARGEST = 1e-9, MAX_TIME
-"""The least and the largest number above 0 in a market, so that their products are finite."""
+"""Bounds of the positive numbers in a market, so that their products are finite."""
 
 LEAST_SIZE = 1e-9
-"""The least size of an objective of which a gap is a part: below, it is rounding."""
+"""Smallest objective by which a gap is divided; a smaller objective is a rounding error."""
 
 
 class _Buyer(Struct, forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ class _Window(Struct, forbid_unknown_fields=True):
 
 
 class _Present(Struct, forbid_unknown_fields=True):
-    """A job that is there, or that is over since `end`."""
+    """A job that is in the cluster, or that ended at `end`."""
 
     id: JobId
     width: int
@@ -81,7 +81,7 @@ class _Present(Struct, forbid_unknown_fields=True):
 
 
 class _Cluster(Struct, forbid_unknown_fields=True):
-    """Jobs at a time."""
+    """A cluster and its jobs at one time."""
 
     gpus: int
     now: float
@@ -89,7 +89,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
 
 
 class _Sale(Struct, forbid_unknown_fields=True):
-    """A divisible market: linear utilities, or Leontief needs."""
+    """A divisible market, with either linear utilities or Leontief needs."""
 
     budgets: list[float]
     utilities: list[list[float]] | None = None

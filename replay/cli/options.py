@@ -152,7 +152,7 @@ def _refuse_quantiles(
 
 
 def _refuse_too_high(label: str, choice: Choice, windows: Sequence[float]) -> None:
-    """Raise UserError for a quantile that a forecast of such windows cannot state."""
+    """Raise UserError for a quantile that is too high for a forecast with these windows."""
     quantile = choice.load_quantile
     if quantile is None or not load(choice.policy).needs.loads:
         return
@@ -259,7 +259,7 @@ def planners(policies: Sequence[str]) -> list[str]:
 
 
 def check_solver(policies: Sequence[str], solver: str | None, latency: float) -> None:
-    """Raise an error for options without effect, and for a solver that is not installed."""
+    """Raise UserError for options without effect, and for a solver that is not installed."""
     if planners(policies):
         chosen_solver(solver)
     elif solver is not None or latency:

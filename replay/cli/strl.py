@@ -30,7 +30,7 @@ def strl() -> None:
 @solve_options
 @json_option()
 def solve_file(file: Path, solver: str | None, limit: float, as_json: bool) -> None:
-    """Choose what is worth most of what the text in FILE asks for."""
+    """Choose those of the requests in FILE that together are worth most."""
     chosen(solver)
     with reading(file), file.open("rb") as opened:
         raw = opened.read(4 * MAX_TEXT + 4)
@@ -64,7 +64,7 @@ def solve_file(file: Path, solver: str | None, limit: float, as_json: bool) -> N
 
 
 def _line(placed: PlacedLeaf) -> str:
-    """Return what is chosen in words."""
+    """Describe a chosen leaf in one line."""
     leaf = placed.leaf
     where = ", ".join(
         f"{units} of {node}" if units > 1 else node for node, units in placed.units.items()

@@ -263,7 +263,7 @@ class SlackType(click.ParamType[tuple[float, float]]):
               help="Draw deadlines of L to H run times after the submission.")  # fmt: skip
 @click.option("--density", type=BoundedFloatType(0, MAX_DENSITY, min_open=True), default=100.0,
               show_default=True, metavar="PERCENT",
-              help="How many jobs, of those of the log.")  # fmt: skip
+              help="Number of jobs, in percent of those of the log.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @json_option()
@@ -323,7 +323,7 @@ def deadlines(
 @click.option("--racks", type=click.IntRange(1), default=8, show_default=True, help="Equal racks.")
 @click.option("--load", type=BoundedFloatType(0, 10_000, min_open=True), default=100.0,
               show_default=True, metavar="PERCENT",
-              help="GPU-time that jobs ask for, of that of the cluster.")  # fmt: skip
+              help="GPU-time that jobs request, in percent of the cluster's.")  # fmt: skip
 @click.option("--length", type=SPAN, default="2h", show_default=True,
               help="Time in which jobs are submitted; longer jobs are left out.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")

@@ -32,7 +32,7 @@ from replay.search.objectives import (
     quarter_limits,
 )
 from replay.search.search import Found, SearchPlan, search
-from replay.search.space import SPACES, RawSpace, Space
+from replay.search.space import MOST_QUEUES, SPACES, RawSpace, Space
 from replay.search.workload import JobSource, LogSource, Side, WorkloadSource, jobs_of_pool
 from sia import __version__
 from sia.console.as_json import json_option, print_json
@@ -54,10 +54,10 @@ PRINT_EVERY = 10.0
 """Seconds between two lines of progress without a terminal."""
 
 LOAD = 0.8
-"""Load of a workload of distributions, which have no rate of their own."""
+"""Default load of a workload given as distributions, which do not state a rate of arrival."""
 
 MAX_ARRIVALS, MAX_SAMPLES, MAX_SIMULATIONS = 100_000, 100, 1_000_000
-"""Most arrivals of a sample, samples of a side, and simulations: years of computing together."""
+"""Maximum arrivals per sample, samples per side, and simulations: together, years of computing."""
 
 
 @click.group(cls=Group)
@@ -80,7 +80,7 @@ class ObjectiveType(click.ParamType[Objective]):
             self.fail(str(error), param, ctx)
 
 
-# Options of a search, also of one on the history of a daemon.
+# Options of every search, whether its jobs are from a log or from the history of a daemon.
 POOL = click.option("--pool", help="Pool whose jobs are drawn.  [default: the only one]")
 SIMULATIONS = click.option(
     "--simulations",
@@ -142,7 +142,10 @@ ARRIVALS = click.option(
     help="Search T, W, zeta and delta, or limits and weights of the queues themselves.",
 )
 @click.option(
-    "--queues", type=click.IntRange(1), help="Most queues of --space queues.  [default: 16]"
+    "--queues",
+    type=click.IntRange(1),
+    help=f"Largest number of queues, with --space queues.  [default: {MOST_QUEUES}, or the GPUs "
+    "of the pool if they are fewer]",
 )
 @click.option(
     "--algorithm",
@@ -379,10 +382,10 @@ def read_front(path: Path) -> dict[str, Any]:
 
 @wfq.command()
 @click.argument("file", type=Path)
-@click.option("--point", metavar="NUMBER|PRESET", help="Show one point: its queues, and for whom.")
+@click.option("--point", metavar="NUMBER|PRESET", help="Show the queues of one point.")
 @json_option("Print front.json, or the point.")
 def front(file: Path, point: str | None, as_json: bool) -> None:
-    """Show the front that a search has found: FILE is its front.json or its folder."""
+    """Show the Pareto front of a search. FILE is its front.json or its folder."""
     found = read_front(file)
     if point is None:
         print_json(found) if as_json else show_front(found)

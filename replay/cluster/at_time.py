@@ -16,7 +16,7 @@ TIMES = ("job_id", "start", "end", "nodes")
 
 
 class Running(NamedTuple):
-    """A job that holds these GPUs from `start` to `end` (seconds); `nodes` is text of the file."""
+    """A job that holds these GPUs from `start` to `end` (seconds); `nodes` is the cell's text."""
 
     job_id: str
     pool: str
@@ -52,7 +52,7 @@ class _Reader:
         self._taken: dict[int, str] = {}
 
     def stay(self, cells: Sequence[str], columns: Mapping[str, int]) -> _Stay | None:
-        """Return where the job of a row runs, None at another time. Raises BadCellError."""
+        """Return where the job of a row runs, None if not at that second. Raises BadCellError."""
         start, end = (number(cells, key, columns[key], zero=True) for key in ("start", "end"))
         self.begin, self.end = min(self.begin, start), max(self.end, end)
         if not start <= self._at < end:

@@ -263,7 +263,7 @@ def node_size(spec: Spec) -> int:
 
 
 _QUOTA: Sequence[Any] = (int, dict[str, int], dict[str, dict[str, int]])
-"""Return the key of a type, chain or pool."""
+"""Types of the values in `quota`, from the inside: a number, numbers by type, these by chain."""
 
 
 def _with_key(message: str, values: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ CELLS = "cells.toml"
 
 
 def write_cells(path: Path, spec: Spec) -> None:
-    """Return a file that `read_spec` reads as the same cluster."""
+    """Write a file that `read_spec` reads as the same cluster."""
     path.write_text("\n".join(_lines(spec)) + "\n", encoding="utf-8", newline="\n")
 
 

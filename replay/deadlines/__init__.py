@@ -1,4 +1,4 @@
-"""Deadlines: what ends were worth, and workloads with deadlines.
+"""Deadlines: the rewards that jobs earned, and generators of workloads with deadlines.
 
 Imports: logs.
 """

@@ -19,23 +19,23 @@ GPU = "gpu"
 SAME_RACK = "same:rack"
 
 ROUNDS = 100
-"""Most rounds of k-means; in one dimension it settles within a few dozen."""
+"""Maximum rounds of k-means; in one dimension it converges within a few dozen."""
 
 DRAWS = 1000
-"""Most widths that are drawn for a job before it is taken as narrow as possible."""
+"""Maximum number of widths drawn for a job; if none fits, it gets the smallest width."""
 
 
 class Composition(NamedTuple):
     """A row of Table 3: shares of jobs with a deadline by constraint; the rest is best effort."""
 
     hard: float
-    """Run nowhere else."""
+    """Jobs that run only on the nodes that they prefer."""
     soft: float
-    """Run slower elsewhere."""
+    """Jobs that run slower on other nodes."""
     free: float
     slowdown: float
     slacks: tuple[float, ...]
-    """Percent of the run time, one of which is drawn for each job."""
+    """Slacks in percent of the run time; one is drawn for each job."""
 
 
 COMPOSITIONS = {
@@ -43,7 +43,7 @@ COMPOSITIONS = {
     "EXP2": Composition(1 / 6, 1 / 3, 0.0, 1.4, (25, 50, 75)),
     "EXP3": Composition(0.0, 0.5, 0.0, 1.4, (50, 60, 70, 80)),
 }
-"""Table 3 without DEADLINE-n, for which see `composition`."""
+"""Table 3 without DEADLINE-n, which `composition` makes."""
 
 DEADLINE = "DEADLINE-"
 
@@ -109,7 +109,7 @@ def classes_of(arrivals: Sequence[Arrival], count: int) -> list[JobClass]:
 
 
 class DrawnWorkload(NamedTuple):
-    """A workload, and the part of the cluster's GPU-time that its jobs ask for."""
+    """A workload, and its load: the share of the cluster's GPU-time that its jobs request."""
 
     trace: Trace
     load: float
@@ -140,7 +140,7 @@ def draw_workload(
     length: float,
     seed: int,
 ) -> DrawnWorkload:
-    """Draw jobs until they ask for `load` times the GPU-time of `length` seconds.
+    """Draw jobs until they request `load` times the cluster's GPU-time in `length` seconds.
 
     For each job a class is drawn by its size; its run time from the class's distribution, and user,
     name and other features from one of the class's jobs; its width from `widths`. Submissions are

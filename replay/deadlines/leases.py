@@ -1,4 +1,4 @@
-"""Whether leases can work at all on a log, said before a replay begins."""
+"""Checks, before a replay begins, whether policies with leases can work on its log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sia.policies.chronus.placing.placement import WIDE
 from sia.wording import as_typed, counted, some
 
 STATED = "stated"
-"""The name of the users' own estimates among `--durations`."""
+"""The value of `--durations` for the users' own estimates."""
 
 
 def lease_policies(labels: Iterable[str]) -> dict[str, ChronusParams]:
-    """Return the options of each policy that gives leases."""
+    """Return the options of each policy that grants leases, by label."""
     params = {label: make(label).params for label in labels}
     return {label: found for label, found in params.items() if isinstance(found, ChronusParams)}
 
@@ -29,7 +29,7 @@ def check_leases(
     labels: Iterable[str], trace: Trace, table: PoolTable, resume_cost: float, durations: str,
     nodes: Sequence[GpuNode] = (),
 ) -> None:  # fmt: skip
-    """Raise UserError where leases cannot work, and add notes of jobs that get none. O(jobs)."""
+    """Raise UserError if leases cannot work, and add notes on jobs that get none. O(jobs)."""
     leased = lease_policies(labels)
     refuse_costs(leased, trace, resume_cost)
     refuse_profilers(leased, trace, table, nodes)
@@ -37,7 +37,7 @@ def check_leases(
 
 
 def refuse_costs(labels: Iterable[str], trace: Trace, resume_cost: float) -> None:
-    """Raise UserError if going on costs a job with a deadline a whole lease. O(jobs)."""
+    """Raise UserError if resuming takes a job with a deadline a whole lease or more. O(jobs)."""
     for label, params in lease_policies(labels).items():
         for job, _ in trace.arrivals:
             cost = lease_cost(job, resume_cost)
@@ -50,13 +50,13 @@ def refuse_costs(labels: Iterable[str], trace: Trace, resume_cost: float) -> Non
 
 
 class _Group(NamedTuple):
-    """A sharing group: its GPUs at the start, and its jobs."""
+    """A sharing group: its GPUs at the beginning, and its jobs."""
 
     gpus: int
     jobs: list[Job]
 
     def trial(self, node: int) -> int:
-        """Return the GPUs of the widest trial; jobs that must not be stopped have none."""
+        """Return the GPUs of the widest trial; jobs that must not be stopped have no trial."""
         tried = (job.width for job in self.jobs if job.preemptible != NEVER_STOPPED)
         widest = max(tried, default=0)
         return widest if widest <= node else 2 * node
@@ -67,7 +67,7 @@ def refuse_profilers(
 ) -> None:
     """Raise UserError for a profiler that leaves no GPUs or is too small for a trial. O(jobs).
 
-    Of the jobs that are wider than what a profiler leaves, a note tells that they never run.
+    Adds a note on jobs that never run because they are wider than the GPUs that a profiler leaves.
     """
     groups = _groups(trace, table)
     node = max((each.gpus for each in nodes), default=NODE_GPUS)
@@ -113,7 +113,7 @@ def _groups(trace: Trace, table: PoolTable) -> list[_Group]:
 
 
 def _note_no_estimates(labels: Iterable[str], trace: Trace, durations: str) -> None:
-    """Add a note if estimates are the users' own and jobs with a deadline have none. O(jobs)."""
+    """Add a note if users' estimates are used but jobs with a deadline have none. O(jobs)."""
     if durations != STATED:
         return
     without = [

@@ -1,4 +1,4 @@
-"""What the end of each job was worth, and how many deadlines were missed (Chronus, §4.2)."""
+"""The reward that each job earned, and how many deadlines were missed (Chronus, §4.2)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ IN_PROFILER = "in the profiler"
 
 
 class Promised(NamedTuple):
-    """What became of a job's deadline: the label, and the end by the plan at admission."""
+    """What became of a job's deadline: a label, and the end that the plan at admission foresaw."""
 
     label: str
     planned: float | None = None
 
 
 Promises = Mapping[str, Promised]
-"""Outcomes by job. A job with a deadline that is missing here has no promise."""
+"""Outcomes by job ID. A job with a deadline that is not in it was not promised anything."""
 
 NO_PROMISES: Promises = {}
 
 
 def reward_of(job: Job, end: float | None) -> float:
-    """Return what an end (seconds; None if there was none) earns, from 1 to 100."""
+    """Return the reward of a job that ends at `end` (seconds; None if never), from 1 to 100."""
     met = None if end is None else job.step_met(end)
     return LEAST_REWARD if met is None else job.steps[met].reward
 
@@ -54,7 +54,7 @@ def deadline_measures(
 ) -> dict[str, Any]:
     """Return the measures of deadlines of the jobs submitted from second `warmup` on.
 
-    A job that never ended missed its deadline. None stands for a mean of no job. O(jobs).
+    A job that never ended missed its deadline. A mean over no job is None. O(jobs).
     """
     strict: list[float] = []
     soft: list[float] = []
@@ -87,7 +87,7 @@ def deadline_measures(
 def _goodput(trace: Trace, ends: Sequence[float | None], warmup: float) -> float:
     """Return the work, in GPU-hours, of best-effort jobs that ended by the last submission.
 
-    Afterwards the cluster only drains, and every policy would do the same work (JamaisVu, Table 2).
+    After that the cluster only drains, and every policy would do the same work (JamaisVu, Table 2).
     """
     last = trace.arrivals[-1].job.submit
     return fsum(

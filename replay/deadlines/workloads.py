@@ -33,9 +33,9 @@ class DeadlineWorkload(NamedTuple):
 
     mix: Mix
     short: bool = False
-    """Whether it has the short jobs, in place of the others."""
+    """Whether it consists of the short jobs, and not of all others."""
     weeks: tuple[float, float] = (0.0, inf)
-    """The seconds of the log that it takes."""
+    """Jobs of the log that are submitted between these seconds belong to it."""
 
 
 WORKLOADS = {
@@ -47,11 +47,11 @@ WORKLOADS = {
     "P_MIX1": DeadlineWorkload(Mix(70, 0, 30), weeks=PHILLY_WEEKS),
     "P_MIX2": DeadlineWorkload(Mix(30, 60, 10), weeks=PHILLY_WEEKS),
 }
-"""By the names of Table 1; those that begin with H are of Helios, those with P of Philly."""
+"""The rows of Table 1 by name; names with H are parts of the Helios log, names with P of Philly."""
 
 
 def chosen_jobs(trace: Trace, workload: DeadlineWorkload) -> Trace:
-    """Return the jobs of a log that a workload of Table 1 takes."""
+    """Return the jobs of a log that belong to a workload of Table 1."""
     begin, end = workload.weeks
     kept = [
         arrival
@@ -66,9 +66,9 @@ def with_deadlines(
 ) -> Trace:
     """Return the log with drawn deadlines, and with `density` percent as many jobs.
 
-    A deadline is as many run times after the submission as is drawn between the two bounds of
-    `slack`. Soft deadlines have the paper's steps. Fewer jobs are a random part of the log; more
-    are random jobs once more, submitted at random times of the log under new ids.
+    A deadline is the submission plus a multiple of the run time, drawn between the two bounds of
+    `slack`. Soft deadlines have the paper's steps. Below 100 percent, a random part of the jobs is
+    kept; above, random jobs are added again, at random times of the log and with new IDs.
     """
     random = Random(seed)  # noqa: S311  an experiment, no secret
     arrivals = _dense(trace.arrivals, density, random)

@@ -29,7 +29,7 @@ OWN = (
     *(SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json", VERDICT),
     *("front.json", "points.csv", "front.svg", "front.png"),
 )
-"""Files of experiments and searches; in a folder without settings they are somebody else's."""
+"""Files of experiments and searches. In a folder without settings, they are something else's."""
 RESULTS = "results"
 COMMAND = "sia experiment"
 REPLAY = "summary.json"

@@ -17,7 +17,7 @@ from replay.verdict.waits import class_name, waited, width_class
 from replay.verdict.words import Ground
 
 POOL_SUMS = ("gpu_hours_lent", "gpu_hours_borrowed", "measured", "sooner_total_s", "slowed")
-"""What is summed over the runs of a pool."""
+"""Measures of a pool that are summed over the runs."""
 
 
 def sharing_of(
@@ -26,7 +26,7 @@ def sharing_of(
     results: Iterable[Result],
     pools: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return what a verdict needs of one run, for `run.json`.
+    """Return the values of one run that a verdict needs, for `run.json`.
 
     `pools` are the measures of each policy's pools. Waits are sums over the measured jobs.
     """
@@ -128,7 +128,7 @@ def _outcome(experiment: Experiment, settings: Settings, label: str) -> Outcome:
 
 
 def _of_runs(experiment: Experiment, label: str) -> list[Mapping[str, Any]]:
-    """Return what each run says about the sharing of a policy."""
+    """Return the values that each run stores about the sharing of a policy."""
     found = (run["sharing"]["policies"].get(label) for run in experiment.runs)
     return [each for each in found if each is not None]
 

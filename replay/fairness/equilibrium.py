@@ -17,42 +17,42 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 ACCURATE = 1e-12
-"""Violation of an optimality condition, of the largest budget, at which the method ends."""
+"""Violation of the optimality conditions, relative to the largest budget, at which to end."""
 
 MOST_STEPS = 300
-"""Newton steps at most; a few dozen are usual."""
+"""Maximum number of Newton steps; usually a few dozen are enough."""
 
 PATIENCE = 30
-"""Steps after which the method ends if none of them came nearer. Where several allocations are
-best, rounding in nearly singular equations keeps it from being as accurate as asked."""
+"""Number of steps without progress after which the method ends. If several allocations are optimal,
+the equations are nearly singular, and rounding errors prevent the accuracy asked for."""
 
 CENTERING = 0.2
-"""Part of the complementarity that each step aims at: smaller is faster and less steady."""
+"""Factor by which each step tries to reduce the complementarity: a smaller one is less stable."""
 
 TO_BOUND = 0.95
-"""Part of the way to the nearest bound that a step goes at most."""
+"""Maximum length of a step, as a share of the distance to the nearest bound."""
 
 Needs = Sequence[Sequence[Sequence[float]]]
-"""By job, round and resource: how much of it one unit of gain takes; infinity if it is useless."""
+"""The amount that one unit of gain takes, by job, round and resource; infinity if useless."""
 
 
 class Equilibrium(NamedTuple):
-    """What a market comes to."""
+    """The equilibrium of a market: the gain of each job, and the prices."""
 
     objective: float
     """Σ budget · ln gain."""
     gains: list[float]
     prices: list[list[float]]
-    """By round and resource."""
+    """Prices by round and resource."""
 
 
 def leontief(utilities: Sequence[Sequence[float]]) -> Needs:
-    """Return linear utilities as needs of one resource; a utility of 0 needs infinitely much."""
+    """Convert linear utilities into needs of one resource; a utility of 0 becomes infinity."""
     return [[[1.0 / u if u else inf] for u in rounds] for rounds in utilities]
 
 
 def equilibrium(budgets: Sequence[float], needs: Needs) -> Equilibrium:
-    """Return the equilibrium. Every job must gain something in some round, and nothing is free.
+    """Return the equilibrium. Every job must gain in some round, and no gain may be free.
 
     O((jobs · rounds)³) a step.
     """
@@ -64,7 +64,7 @@ def equilibrium(budgets: Sequence[float], needs: Needs) -> Equilibrium:
         takes[t * resources : (t + 1) * resources, column] = needs[i][t]
         whose[i, column] = 1.0
     wanted = takes.any(axis=1)
-    # With variables that are all about 1, rounding costs the least.
+    # Rounding errors are smallest if all variables are about 1.
     scale = 1.0 / (len(budgets) * takes.max(axis=0))
     money = np.asarray(budgets, dtype=np.float64) / max(budgets)
     amounts, sold = _central_path(money, takes[wanted] * scale, whose * scale)
@@ -85,9 +85,9 @@ def _central_path(budgets: Vector, takes: Vector, gives: Vector) -> tuple[Vector
     """
     goods, parts = takes.shape
     x = np.full(parts, 0.5)
-    s = np.maximum(1.0 - takes @ x, 0.1)  # what is not sold
+    s = np.maximum(1.0 - takes @ x, 0.1)  # unsold amounts
     p = np.full(goods, budgets.sum() / goods)
-    z = np.full(parts, float(budgets.mean()))  # by how much a part is too dear
+    z = np.full(parts, float(budgets.mean()))  # dual slack: cost above gain
     nearest, found, since = inf, (x, p), 0
     for _ in range(MOST_STEPS):
         rate = budgets / (gives @ x)
@@ -118,7 +118,7 @@ def _central_path(budgets: Vector, takes: Vector, gives: Vector) -> tuple[Vector
 
 
 def _to_bound(values: Vector, change: Vector) -> float:
-    """Return the part of a change after which a value is nearly 0."""
+    """Return the share of a change after which the first value is nearly 0."""
     shrinks = change < 0
     if not shrinks.any():
         return inf

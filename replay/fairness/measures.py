@@ -24,7 +24,7 @@ from sia.core.playout import Arrival
 MEASURES = ("ftf_jobs", "ftf_life", "ftf_share")
 
 TOLERATED = (1.05, 1.1, 1.25, 1.5, 2.0)
-"""Values for which the share of jobs above is stated as well, besides 1."""
+"""Values besides 1 for which the share of jobs above is measured."""
 
 
 class RunSegment(NamedTuple):
@@ -36,10 +36,10 @@ class RunSegment(NamedTuple):
 
 
 class PresentJobs:
-    """A step function of time: the sum of the weights of those who are present."""
+    """A step function of time: the sum of the weights of the jobs that are present."""
 
     def __init__(self, spans: Sequence[tuple[float, float, float]]) -> None:
-        """Take (begin, end, weight) of each. O(n · log n)."""
+        """Take the (begin, end, weight) of each job. O(n · log n)."""
         steps = sorted(
             change for begin, end, weight in spans for change in ((begin, weight), (end, -weight))
         )
@@ -51,7 +51,7 @@ class PresentJobs:
             self._areas.append(self._areas[-1] + self._levels[i - 1] * lasted)
 
     def average(self, begin: float, end: float) -> float:
-        """Return the average from `begin` to `end`, or what is present at `begin` if they agree."""
+        """Return the average from `begin` to `end`; if they are equal, the value at `begin`."""
         if end <= begin:
             return self._level(begin)
         return (self._area(end) - self._area(begin)) / (end - begin)
@@ -68,7 +68,7 @@ class PresentJobs:
 
 
 def gpus_of(table: PoolTable) -> int:
-    """Return the GPUs of all pools, each when it is largest."""
+    """Return the sum of the largest quotas of all pools."""
     return sum(max(quota for _, quota in steps) for steps in table.quotas().values())
 
 
@@ -137,7 +137,7 @@ def _efficiency(
 
 
 def _starts(runs: Sequence[RunSegment]) -> int:
-    """Return the starts of a job; an equally wide segment that follows at once is none."""
+    """Count the starts of a job; a segment of equal width that follows at once does not count."""
     starts, before = 0, None
     for run in runs:
         starts += before is None or (run.start, run.width) != (before.end, before.width)

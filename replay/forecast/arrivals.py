@@ -27,7 +27,7 @@ BASE = "persistence"
 """Baseline: the next window has the arrivals of the last one. Learning must beat it."""
 
 OWN = "more"
-"""The set of all features, which the model itself uses."""
+"""The name of the set of all features, which the model itself uses."""
 
 LENGTHS = ((0.0, 5.0), (5.0, 60.0), (60.0, 720.0), (720.0, np.inf))
 """Bounds in minutes: pools are grouped by the mean duration of their jobs (Table 23)."""
@@ -76,8 +76,8 @@ def evaluate_arrivals(
 ) -> ArrivalScores:
     """Measure a model from `since` (seconds) on; `rows` are of `trace` in these pools, in order.
 
-    With `sets`, the smaller sets of features also learn from the model's training span, which shows
-    what each adds. Without it the model may be of another log.
+    With `sets`, models of the smaller sets of features are trained on the same span, to show what
+    each set adds. Without it, the model may be from another log.
     """
     forecasts = list(_forecasts(rows, model, since, sets=sets))
     own = [of for of in forecasts if of.features == OWN]
@@ -194,7 +194,7 @@ def _online(
     ticks: NDArray[np.int64],
     learned: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return what an online forecast states tick by tick: (ticks, pools)."""
+    """Return the forecasts that an online forecast makes, tick by tick: (ticks, pools)."""
     length = ceil(rows.windows[window] / rows.tick)
     calibration = LoadCalibration(model.manifest.learned[window], quantile, length)
     return np.stack(

@@ -111,7 +111,7 @@ def evaluate_all(
 
 
 def _unsaid(trace: Trace) -> list[str]:
-    """Return what the log does not contain, and which results are missing therefore."""
+    """Return notes on what the log lacks, and which results are missing because of it."""
     jobs = [arrival.job for arrival in trace.arrivals]
     notes = []
     if not any(job.user for job in jobs):
@@ -156,7 +156,7 @@ def _arrivals(
 
 
 def _is_of(model: Model, whole: Trace) -> bool:
-    """Return whether a model has learned from this log."""
+    """Return whether a model was trained on this log."""
     return checksum_of_jobs(whole, model.manifest.until) == model.manifest.trace_sha256
 
 
@@ -174,7 +174,7 @@ def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None
         if window not in came:
             notes.append(f"{as_typed(window)}: the test span is shorter than this window")
         elif not came[window]:
-            notes.append(f"{as_typed(window)}: nothing arrived in the test span: no recall, no F")
+            notes.append(f"{as_typed(window)}: no arrivals in the test span: no recall, no F")
     if not came:
         raise UserError(
             f"{split.log}: no window ends between --since (second {ceil(split.since)}) and the "
@@ -185,7 +185,7 @@ def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None
 def _run_times(
     split: Split, notes: list[str], tell: StageCallback
 ) -> tuple[dict[str, RunTimeScores], PairScores]:
-    """Ask each predictor about each job; all start without a past when the log begins."""
+    """Query each predictor about each job; all start without a past when the log begins."""
     notes.append(source_of_starts(split.trace, split.table))
     starts = starts_of(split.trace, split.table)
     trace, since = split.trace, split.since
@@ -212,7 +212,7 @@ def _run_times(
 
 
 def _refinements(split: Split, tell: StageCallback) -> list[Refinement]:
-    """Test on all jobs that count whether secondary features tell them apart."""
+    """Test, on all measured jobs, whether secondary features distinguish run times."""
     tell("run times: Kruskal-Wallis tests of secondary features")
     arrivals = split.trace.arrivals
     if split.state is None:
@@ -222,5 +222,5 @@ def _refinements(split: Split, tell: StageCallback) -> list[Refinement]:
 
 
 def _predictors(split: Split) -> dict[str, Callable[[], RunTimes]]:
-    """Return all predictors to measure, by name; each call makes one without a past."""
+    """Return constructors of all predictors to measure, by name; new predictors have no past."""
     return {**PREDICTORS, "survival": lambda: SurvivalRunTimes(split.windows)}

@@ -24,11 +24,10 @@ from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-"""The quantiles that `peaks` is measured with."""
+"""The quantiles with which `peaks` is measured."""
 
 RECENTS = (3, 6, 12, 24, 48)
-"""Numbers of windows that the sliding maximum looks back on: the paper's twelve, and up to four
-times more."""
+"""Numbers of past windows with which the sliding maximum is measured; the paper uses twelve."""
 
 LoadCounts = NDArray[np.int64]
 
@@ -72,7 +71,7 @@ class _Recorder(Loads):
         self._answers: dict[tuple[str, float], list[LoadCounts]] = {key: [] for key in self._asked}
         self._tick = self._first = ceil(start / TICK)
         judged = looked_at.times[looked_at.times >= since]
-        self._judged = np.rint(judged / TICK).astype(np.int64)  # ticks of which answers are kept
+        self._judged = np.rint(judged / TICK).astype(np.int64)  # ticks whose answers are kept
         self._keeps = frozenset(self._judged.tolist())
         self._ticks = [ceil(window / TICK) for window in windows]
         self._peaks = Peaks(names, max(self._ticks) + 1)

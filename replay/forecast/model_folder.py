@@ -147,7 +147,7 @@ def _read_trees(path: Path, expected: str, features: int) -> bytes:
     if digest(trees) != expected:
         raise UserError(f"{path}: is not the file of the manifest; train the model again")
     try:
-        known = booster(trees).num_features() if trees else 0  # of none, XGBoost ends the process
+        known = booster(trees).num_features() if trees else 0  # with none, XGBoost aborts
     except (XGBoostError, ValueError):
         known = -1
     if known != features:

@@ -1,7 +1,8 @@
-"""Whether secondary features tell jobs apart: Kruskal-Wallis tests (JamaisVu, §3.2).
+"""Kruskal-Wallis tests of whether secondary features distinguish run times (JamaisVu, §3.2).
 
 The jobs with one value of a primary feature, such as a user, are divided by a secondary one, such
-as the width. The test says how likely run times would differ as much if the division meant nothing.
+as the width. The p-value is the probability that run times differ as much if the division has no
+meaning.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from sia.model import Job
 from sia.wording import HOUR
 
 LEAST = 20
-"""Jobs of one value that are tested are more than this (§3.2)."""
+"""A value is tested if it has more jobs than this (§3.2)."""
 
 FEWEST = 5
-"""Jobs of a part that is compared. With fewer the distribution of the statistic is not known."""
+"""Smallest number of jobs in a part. With fewer, the distribution of the statistic is unknown."""
 
 NEWEST = 2_000
-"""Newest jobs of one value that are tested: more than enough to tell, and memory stays bounded."""
+"""Number of the newest jobs of a value that are tested; this bounds the memory."""
 
 LEVEL = 0.05
-"""A p-value below is called significant."""
+"""A lower p-value is called significant."""
 
 PRIMARY: dict[str, Callable[[Job], str]] = {
     "name": lambda job: job.name,
@@ -51,7 +52,7 @@ class KruskalWallis(NamedTuple):
     statistic: float
     """H, corrected for ties."""
     p: float
-    """How likely H would be as large if all parts had one distribution."""
+    """Probability of an H at least as large if all parts had the same distribution."""
 
 
 class Refinement(Struct, frozen=True):
@@ -67,9 +68,9 @@ class Refinement(Struct, frozen=True):
 
 
 def kruskal_wallis(parts: Sequence[Sequence[float]]) -> KruskalWallis:
-    """Test whether the values of two or more parts have one distribution. O(n log n).
+    """Test whether the values of two or more parts have the same distribution. O(n log n).
 
-    If all values are equal, nothing tells the parts apart: p is 1.
+    If all values are equal, p is 1.
     """
     sizes = np.array([len(part) for part in parts])
     values = np.concatenate([np.asarray(part, float) for part in parts])
@@ -87,7 +88,7 @@ def kruskal_wallis(parts: Sequence[Sequence[float]]) -> KruskalWallis:
 
 
 def chance_beyond(value: float, freedom: int) -> float:
-    """Return the chance that a chi-squared variable exceeds a value."""
+    """Return the probability that a chi-squared variable exceeds a value."""
     a, x = freedom / 2.0, value / 2.0
     if x <= 0.0:
         return 1.0
@@ -115,7 +116,7 @@ def chance_beyond(value: float, freedom: int) -> float:
 
 
 def refinements(arrivals: Iterable[Arrival]) -> list[Refinement]:
-    """Test each secondary feature within each primary one; those that no job has are left out."""
+    """Test each secondary feature within each primary one; omit features that no job has."""
     found = []
     told = [(job, seconds) for job, seconds in arrivals]
     for primary, first in PRIMARY.items():

@@ -194,7 +194,7 @@ def reliability_grid(rows: Sequence[ScoreRow]) -> Grid:
     keys = ("covered", "covered_as_learned")
     parts = [
         (
-            f"within {as_typed(window)}: nothing came in {_percent(own[0]['nothing_came'])} %",
+            f"within {as_typed(window)}: no arrivals in {_percent(own[0]['nothing_came'])} %",
             [
                 [
                     _percent(row["stated"]),
@@ -269,7 +269,7 @@ def _of_run_times(found: Evaluation) -> list[PageSection]:
 
 
 def _of_outlasting(scores: Mapping[str, RunTimeScores]) -> list[PageSection]:
-    """Return how well jobs are estimated anew once they have outlasted their estimates."""
+    """Return the section on new estimates for jobs that have outlasted theirs."""
     parts = [
         (
             name,
@@ -300,7 +300,7 @@ def _of_outlasting(scores: Mapping[str, RunTimeScores]) -> list[PageSection]:
 
 
 def _of_pairs(pairs: PairScores) -> list[PageSection]:
-    """Return JamaisVu's own method of choosing: the pair with the lowest error so far."""
+    """Return the section on JamaisVu's method: use the pair with the lowest error so far."""
     return [
         PageSection(
             "JamaisVu's pairs of feature and estimator, each alone",
@@ -320,7 +320,7 @@ def _of_pairs(pairs: PairScores) -> list[PageSection]:
 
 
 def _of_refinements(found: Sequence[Refinement]) -> list[PageSection]:
-    """Return what Kruskal-Wallis tests say of secondary features."""
+    """Return the section on Kruskal-Wallis tests of secondary features."""
     rows = [
         [of.primary, of.secondary, f"{of.values:,}", f"{of.median_p:.3g}", _percent(of.significant)]
         for of in found
@@ -366,7 +366,7 @@ def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]
     bins = [*_bins(windows)]
     parts = [
         (
-            f"{name}: {_percent(_too_short(of.confusion) / of.n)} % foretold too short",
+            f"{name}: {_percent(_too_short(of.confusion) / of.n)} % predicted too short",
             [
                 [label, f"{sum(row):,}", *(_percent(n / max(1, sum(row))) for n in row)]
                 for label, row in zip(bins, of.confusion, strict=True)
@@ -379,7 +379,7 @@ def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]
 
 
 def _too_short(confusion: Sequence[Sequence[int]]) -> int:
-    """Return the number of jobs that outlasted the window into which they were estimated to fit."""
+    """Return the number of jobs that outlasted the window in which they were expected to end."""
     return sum(sum(row[:true]) for true, row in enumerate(confusion))
 
 

@@ -70,20 +70,20 @@ PREDICTORS: dict[str, Callable[[], RunTimes]] = {
 
 
 OUTLASTED = (1.0, 2.0)
-"""Multiples of its estimate at which a job that still runs is asked about again."""
+"""Multiples of its estimate at which a job that still runs is estimated again."""
 
 
 @runtime_checkable
 class EstimatesRunning(Protocol):
-    """A predictor that estimates jobs anew once they have run for some time."""
+    """A predictor that updates the estimates of running jobs."""
 
     def running(self, job: Job, elapsed: float) -> float:
-        """Return the run time in seconds of a job that has run so long."""
+        """Return the run time in seconds of a job that has run for `elapsed` seconds."""
 
     def quantiles_after(
         self, job: Job, probabilities: Sequence[float], elapsed: float
     ) -> list[float]:
-        """Return quantiles of the run time in seconds of a job that has run so long."""
+        """Return quantiles of the run time in seconds of a job that has run for a given time."""
 
 
 @runtime_checkable
@@ -102,7 +102,7 @@ class OutlastingScores(Struct, frozen=True):
     within_2x: float
     """Share whose new estimate is within a factor of two of the true run time."""
     by_p50: float
-    """Share that ran no longer than the median stated then; a half, if it is true."""
+    """Share that ran no longer than the new median; one half if the median is accurate."""
     by_p90: float
 
 
@@ -124,7 +124,7 @@ class RunTimeScores(Struct, frozen=True):
     confusion: tuple[tuple[int, ...], ...]
     """Jobs by the bin of their run time (rows) and of the estimate (columns)."""
     outlasting: tuple[OutlastingScores, ...] = ()
-    """Of jobs that outlast their estimates; empty for predictors that do not estimate them anew."""
+    """Scores of jobs that outlast their estimates; empty for predictors that do not update them."""
 
     def row(self, trace: str, predictor: str) -> dict[str, Any]:
         """Return the content of `run_times.json`."""
@@ -229,7 +229,7 @@ class _Asked:
         """For each multiple in `OUTLASTED`: the new estimate, and its quantiles of 50 and 90 %."""
 
     def ask(self, job: Job, *, measured: bool) -> None:
-        """Query as at any submission; predictors learn from queries, measured or not."""
+        """Query as at any submission; some predictors learn from queries, measured or not."""
         run_time = self._predictor.run_time(job)
         quantiles = self._states.quantiles(job, LEVELS) if self._states is not None else []
         if measured:
@@ -240,7 +240,7 @@ class _Asked:
 
     @staticmethod
     def _ask_later(predictor: EstimatesRunning, job: Job, run_time: float) -> list[float]:
-        """Ask for what a job would be told while it runs, from the past that is known now."""
+        """Return the estimates that a job would get while it runs, from the past known now."""
         found = []
         for times in OUTLASTED:
             elapsed = times * run_time
@@ -312,7 +312,7 @@ def _scores(actual: FloatArray, answers: _Asked, windows: Sequence[float]) -> Ru
 def _outlasting(
     actual: FloatArray, estimated: FloatArray, after: FloatArray
 ) -> Iterator[OutlastingScores]:
-    """Yield the scores of jobs that outlast their estimates, which are at least known."""
+    """Yield the scores of jobs that outlast their estimates, by multiple of the estimate."""
     if not len(after):
         return
     for at, times in enumerate(OUTLASTED):

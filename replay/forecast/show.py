@@ -28,7 +28,7 @@ INSIDE = {"coverage": "% known", "within_2x": "% within 2x", "within_10x": "% wi
 
 
 def model_facts(model: Model) -> dict[str, Any]:
-    """Print the training span of a model, and its scores on the held-out days, by window."""
+    """Return the training span of a model, and its scores on the held-out days, by window."""
     manifest = model.manifest
     return {
         "since_s": manifest.since,
@@ -46,7 +46,7 @@ def _scores(scores: Scores) -> dict[str, Any]:
 
 
 def compared_facts(compared: Comparison) -> dict[str, Any]:
-    """Print the scores of a new and an old model on the newest days, by window."""
+    """Return the scores of a new and an old model on the newest days, by window."""
     models = {"new": compared.of_new, "old": compared.of_old}
     return {
         "promoted": compared.better,
@@ -77,7 +77,7 @@ def _cells(scores: Mapping[str, Any]) -> list[str]:
 
 
 def show_model(model: Model) -> None:
-    """Return the scores on the held-out days."""
+    """Print the scores on the held-out days."""
     manifest = model.manifest
     rows = [
         [as_typed(window), *_cells(_scores(of.scores))]
@@ -94,7 +94,7 @@ def show_model(model: Model) -> None:
 
 
 def show_compared(compared: Comparison) -> None:
-    """Return the scores of both models on the newest days, and which one is better."""
+    """Print the scores of both models on the newest days, and which one is better."""
     rows = [
         [as_typed(of.window), name, *_cells(_scores(of.scores)), decimal(of.pinball, 3)]
         for judged in zip(compared.of_new, compared.of_old, strict=True)

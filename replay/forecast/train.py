@@ -30,9 +30,9 @@ MAX_OBSERVED = 1_800_000
 of Philly fit; of a larger log every second tick is used, or every third, as many as fit."""
 
 GOLDEN = (5**0.5 - 1) / 2
-"""Multiples of the golden ratio choose the ticks, as they follow no period. On Philly's newest
-days, jobs arrive after 17 % of the ticks with an odd number and 10 % of the others (in each pool,
-within 5 minutes). A threshold chosen on even ticks alone gave an F of 0.38 instead of 0.58."""
+"""Multiples of the golden ratio choose the ticks, because they follow no period. On Philly's newest
+days, jobs arrive within 5 minutes after 17 % of the odd ticks and 10 % of the even ones (averaged
+over pools). A threshold chosen on even ticks alone gave an F of 0.38 instead of 0.58."""
 
 RECENT_SPAN = 60 * DAY
 """Default of the seconds before the held-out days that a retrained model learns from. On Philly the
@@ -187,7 +187,7 @@ class _Observer(Loads):
         self._seen[len(self._times)] = self._features.at(now)
         self._times.append(now)
         begun = len(self._times)
-        among = int(self._every * (begun * GOLDEN % 1))  # each of the next few has its turn
+        among = int(self._every * (begun * GOLDEN % 1))  # one of the next `_every` ticks
         self._tick = self._first + self._every * begun + among
 
     def rows(self, jobs: Sequence[Job]) -> TrainingRows:

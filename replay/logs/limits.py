@@ -48,10 +48,10 @@ MAX_HOURS = 100_000
 hour, and a longer log is probably in milliseconds."""
 
 MAX_DRAWN = 1_000_000
-"""Most jobs of a drawn workload: ten times as many as the largest log has."""
+"""Largest number of jobs drawn from distributions: ten times as many as the largest log has."""
 
 MAX_PARTS = 1000
-"""Most parts of a GPU: thousandths are finer than any share that matters."""
+"""Largest number of parts of a GPU: a thousandth is finer than any share that matters."""
 
 LEAST_HISTORY = 10
-"""Fewest jobs of a history from which queues are made."""
+"""Smallest number of jobs in a history from which queues are derived."""

@@ -87,13 +87,13 @@ def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
 
 TOO_WIDE = "wider than the nodes that it can run on"
 NOWHERE = "no node has what it prefers, and it runs nowhere else"
-"""Why jobs are left out where nodes differ."""
+"""The reasons for leaving out jobs if nodes differ."""
 
 
 def on_nodes(trace: Trace, nodes: Sequence[GpuNode], labels: Iterable[str]) -> Trace:
     """Return the jobs that can run on these nodes; the others are counted by reason.
 
-    Raises UserError for a job that can run on some nodes only, and a policy that takes any.
+    Raises UserError if a job can run on some nodes only and a policy does not consider that.
     O(jobs).
     """
     if not nodes:
@@ -118,7 +118,7 @@ def _refuse_choosy(labels: Iterable[str], trace: Trace) -> None:
             if job.prefers and job.slowdown is None:
                 raise UserError(
                     f"--policy {label}: job {job.id} has prefers {job.prefers} and no slowdown, so "
-                    "it runs nowhere else, and this policy does not heed prefers; fill column "
+                    "it runs on no other nodes, and this policy does not heed prefers; fill column "
                     "slowdown, or use jvu or prio"
                 )
             if job.strl and ALL not in durations(wanted_of(asks_of(job.strl))):
@@ -141,7 +141,7 @@ def _node(cells: Sequence[str], at: Mapping[str, int]) -> GpuNode:
             fix = "write a word, or a kind and a value like rack:r1"
             raise BadCellError("attributes", f"{shown(attribute)} is no attribute", fix, "")
     if len(set(attributes)) < len(attributes):
-        raise BadCellError("attributes", "an attribute stands twice", "remove one", "")
+        raise BadCellError("attributes", "an attribute is repeated", "remove one", "")
     free = gpus
     if "free" in at and cells[at["free"]].strip():
         free = whole(cells, "free", at["free"], least=0)

@@ -1,8 +1,8 @@
 """What jobs report while they run: column `progress` of a job log, as `0.25:1.0;0.5:1.7:3:1-6`.
 
 Each point is the share of its work that the job has done, its speed from then on, and optionally
-its regime and the fewest and the most GPUs that its trials can use. A replay reports at these
-shares, and not at times: when a job gets there depends on the policy.
+its regime and the range of GPUs that its trials can use. The points are shares of the work and not
+times, because it depends on the policy when a job reaches them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def parse_progress(text: str) -> tuple[ProgressPoint, ...]:
 
 
 def following(point: ProgressPoint, last: ProgressPoint | None) -> ProgressPoint:
-    """Return what is known after a report: the point, in the last regime if it names none.
+    """Return the point that follows `last`; it stays in the last regime if it does not name one.
 
-    Raises ValueError, as `parse_progress` does, if it goes back, which a daemon refuses, too.
+    Raises ValueError, as `parse_progress` does, if it goes back. A daemon refuses that, too.
     """
     if last is None:
         return point
@@ -84,9 +84,10 @@ def _widths(gpus: str) -> tuple[int, int] | None:
 
 
 def progress_of(trace: Trace, parts: int = 1) -> dict[str, tuple[ProgressPoint, ...]]:
-    """Return the reports of each job of a log that makes some. O(jobs) if the log has the column.
+    """Return the reports of each job that makes some, by job ID. O(jobs) if the log has the column.
 
-    The reader of the log has checked the cells. Widths are in GPUs there, here in `parts` of them.
+    The reader of the log has already checked the cells. Their widths are in GPUs; the returned ones
+    are in parts of a GPU, of which each has `parts`.
     """
     if PROGRESS not in trace.columns:
         return {}

@@ -18,7 +18,7 @@ COLUMNS = ("job_id", "done", "speed")
 def with_progress(trace: Trace, path: Path) -> Trace:
     """Return the log with the reports of a file as its column `progress`. Raises UserError.
 
-    Reports of jobs that the log lacks are left out and counted in a note.
+    Reports of jobs that are not in the log are left out, and counted in a note.
     """
     if PROGRESS in trace.columns:
         raise UserError(
@@ -59,7 +59,7 @@ def with_progress(trace: Trace, path: Path) -> Trace:
 
 
 def _following(cell: str, last: ProgressPoint | None) -> ProgressPoint:
-    """Return what is known after a report of a job. Raises BadCellError."""
+    """Call `following` for a cell. Raises BadCellError."""
     column = "done"
     try:
         (point,) = parse_progress(cell)

@@ -447,7 +447,7 @@ class _JobParser:
 
 
 def _with_wishes(job: Job, given: dict[str, str]) -> Job:
-    """Return the job with the cells of its optional columns. Raises BadCellError."""
+    """Set the fields of a job from its cells in the columns `WISHES`. Raises BadCellError."""
     for column, parse in _CHECKED.items():
         _checked(column, parse, given.pop(column, ""))
     wished = replace(job, **{name: _WISHES[name](text, name) for name, text in given.items()})
@@ -462,7 +462,7 @@ def _with_wishes(job: Job, given: dict[str, str]) -> Job:
 
 
 def _checked(column: str, parse: Callable[..., Any], *given: object) -> Any:
-    """Return what a parser returns; a ValueError with problem and fix becomes a BadCellError."""
+    """Call a parser, and turn its ValueError, a problem and a fix, into a BadCellError."""
     try:
         return parse(*given)
     except ValueError as error:
@@ -479,7 +479,7 @@ def _seconds(text: str, column: str) -> float:
 
 
 def _moment(text: str, column: str) -> float:
-    """Parse a time, which may be before the log begins: its deadline is then missed."""
+    """Parse the time of a deadline, which may be negative; such a deadline is missed."""
     sign, text = (-1.0, text.strip()[1:]) if text.strip().startswith("-") else (1.0, text)
     return sign * number([text], column, 0, zero=True)
 
@@ -536,7 +536,7 @@ _CHECKED: dict[str, Callable[[str], object]] = {
     CHECKPOINT: parse_checkpoint,
     PROGRESS: parse_progress,
 }
-"""How to check the cell of each extra column that must have a form."""
+"""Functions that check the cells of extra columns, by column."""
 
 _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
@@ -545,7 +545,7 @@ _WISHES: dict[str, Callable[[str, str], object]] = {
     "slowdown": _amount, "strl": _word, "preemptible": _cost, "min_run_time": _seconds,
     "mode": _mode, "model": _word, "regimes": _regimes, "sched_class": _word,
 }  # fmt: skip
-"""How to parse the cell of each column in `WISHES`."""
+"""Functions that parse the cells of the columns in `WISHES`, by column."""
 
 
 def read_pools(path: Path) -> PoolTable:

@@ -17,7 +17,7 @@ from sia.wording import counted, some
 FORM = "write CONFIG:EPOCHS:SECONDS or CONFIG:EPOCHS:SECONDS:STEPS for each regime, like 32:9:36.5"
 
 TOLERANCE = 0.01
-"""Seconds by which regimes may miss a job's duration: rounding is less."""
+"""Seconds by which the sum of the regimes may differ from the duration, for rounding errors."""
 
 
 def parse_regimes(text: str) -> tuple[Regime, ...]:
@@ -42,7 +42,7 @@ def _regime(text: str) -> Regime:
 
 
 def regimes_text(regimes: Sequence[Regime]) -> str:
-    """Return the cell of these regimes, which reads as the same regimes."""
+    """Return the text of these regimes, which `parse_regimes` reads back exactly."""
     return ";".join(
         ":".join([config, f"{epochs!r}".removesuffix(".0"), repr(seconds)])
         + ("" if steps is None else f":{steps!r}")
@@ -51,7 +51,7 @@ def regimes_text(regimes: Sequence[Regime]) -> str:
 
 
 def check_whole(regimes: Sequence[Regime], duration: float) -> None:
-    """Raise ValueError, as `parse_regimes` does, if the regimes miss the job's duration."""
+    """Raise ValueError, as `parse_regimes` does, if the regimes do not add up to the duration."""
     total = fsum(regime.epochs * regime.seconds for regime in regimes)
     if round(abs(total - duration), 6) > TOLERANCE:  # 100.01 - 100 is a little more than 0.01
         raise ValueError(
@@ -61,7 +61,7 @@ def check_whole(regimes: Sequence[Regime], duration: float) -> None:
 
 
 def notes_on_regimes(arrivals: Sequence[Arrival]) -> list[str]:
-    """Return a note if jobs change their batch size in a way that their mode excludes. O(jobs)."""
+    """Return a note if jobs change their batch size unlike their mode. O(jobs)."""
     odd = [
         job.id
         for job, _ in arrivals
@@ -76,7 +76,7 @@ def notes_on_regimes(arrivals: Sequence[Arrival]) -> list[str]:
 
 
 def parse_mode(text: str) -> str:
-    """Return a mode that is known. Raises ValueError as `parse_regimes` does."""
+    """Return the mode if it is known. Raises ValueError as `parse_regimes` does."""
     mode = text.strip()
     names = mode_names()
     if mode not in names:

@@ -119,7 +119,7 @@ def _own_quotas(table: PoolTable, begin: float, end: float, wanted: set[str]) ->
     ]
     extras_of_pools = {
         (name, max(0.0, time - begin)): row
-        for (name, time), row in sorted(table.extras.items())  # the last row before `begin` wins
+        for (name, time), row in sorted(table.extras.items())  # the last row before `begin` applies
         if name in wanted and time < end
     }
     return PoolTable(selected, changes, table.columns, extras_of_pools)

@@ -1,4 +1,4 @@
-"""A file with the speeds of models: `model,gpus,nodes,speed`, one row for each."""
+"""A file with the speeds of models by GPUs and nodes: `model,gpus,nodes,speed`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ("model", "gpus", "nodes", "speed")
 
 
 def read_speeds(path: Path) -> Speeds:
-    """Read how fast each model runs by its GPUs and nodes. Raises UserError."""
+    """Read the speed of each model by number of GPUs and nodes. Raises UserError."""
     rows: dict[tuple[str, int, int], SpeedRow] = {}
     with open_table(path) as table:
         at = columns_of(path, table.header, COLUMNS)

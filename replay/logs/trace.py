@@ -25,11 +25,12 @@ WISHES = (
     "prefers", "slowdown", "strl", "preemptible", "min_run_time", "mode",
     "model", "regimes", "sched_class",
 )  # fmt: skip
-"""What a job asks for beyond its width; the columns are fields of `Job`."""
+"""Optional columns with further requests of a job; each is a field of `Job`."""
 CHECKPOINT = "checkpoint"
-"""How a job is told to save its work; checked, and kept as an extra column: no replay needs it."""
+"""Column that says how to tell a job to save its work. It is checked but unused in replays, so it
+is kept as an extra column."""
 PROGRESS = "progress"
-"""What a job reports while it runs (`replay.logs.progress`); an extra column, too."""
+"""Extra column with the progress that a job reports while it runs (`replay.logs.progress`)."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ STYLE: Any = {
     "ytick.color": "#9aa3ab",
     "ytick.labelcolor": "#333c44",
 }
-"""Names are untrusted. Without math text, a `$` in a name is drawn and is no parse error."""
+"""Names are untrusted. Without math text, a `$` in a name is drawn and causes no parse error."""
 
 GREY = "#6b7680"
 PALETTE = (
@@ -174,9 +174,9 @@ def averages(parts: Sequence[Steps], edges: FloatArray) -> FloatArray:
     times = np.concatenate([part.times for part in parts])
     order = np.argsort(times, kind="stable")
     level = np.cumsum(np.concatenate([part.changes for part in parts])[order])
-    # What comes first is cut to the range, but keeps its effect on the level.
+    # Steps before the range move to its begin, so that they keep their effect on the level.
     at = np.clip(times[order], edges[0], edges[-1])
-    last = np.append(at[1:] > at[:-1], True)[: len(at)]  # of those at one time
+    last = np.append(at[1:] > at[:-1], True)[: len(at)]  # the last of several steps at one time
     at = np.concatenate([edges[:1], at[last], edges[-1:]])
     level = np.maximum(np.concatenate([[0.0], level[last]]), 0.0)
     area = np.concatenate([[0.0], np.cumsum(level * np.diff(at))])
@@ -363,7 +363,7 @@ def axes_in(figure: Figure, *, left: float, right: float, bottom: float, top: fl
 def curve(
     axes: Axes, x: FloatArray, y: FloatArray, look: PolicyStyle, over: int, *, falling: bool = False
 ) -> None:
-    """Draw one of so many curves: the more there are, the thinner they are."""
+    """Draw one of several curves: the more there are, the thinner they are."""
     (line,) = axes.plot(x, y, color=look.colour, linewidth=max(1.3, 2.8 - 0.3 * over))
     line.set_drawstyle("steps-pre" if falling else "steps-post")
     if look.dash:
@@ -377,7 +377,7 @@ def steps(axes: Axes, values: ArrayLike, edges: ArrayLike, colour: str, width: f
     """
     from matplotlib.patches import StepPatch  # noqa: PLC0415
 
-    none: Any = None  # the stub of StepPatch knows no line without a baseline
+    none: Any = None  # the type stub of StepPatch does not allow a line without a baseline
     axes.add_artist(
         StepPatch(values, edges, baseline=none, fill=False, edgecolor=colour, linewidth=width)
     )

@@ -1,4 +1,4 @@
-"""Figures to decide by: waits, lenders and borrowers, use over time, forecasts against events."""
+"""Figures for a decision: waits, lenders and borrowers, use over time, accuracy of forecasts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = 24
-"""Letters of a pool's name in a figure."""
+"""Maximum number of letters of a pool's name in a figure."""
 
 PITCH = 0.15
 """Height of a bar in inches."""
 
 FRAME = 0.55
-"""Inches above and below the bars, for the axis."""
+"""Inches above and below the bars, which the axis needs."""
 
 
 class WaitBars(NamedTuple):
@@ -42,7 +42,7 @@ class WaitBars(NamedTuple):
 
 
 class ForecastPanel(NamedTuple):
-    """Forecasts for windows of one length, and the GPUs that then were needed."""
+    """Forecasts for windows of one length, and the GPUs that were then needed."""
 
     title: str
     edges: FloatArray
@@ -136,7 +136,7 @@ def draw_use(
 
 
 def draw_accuracy(panels: Sequence[ForecastPanel], quota: int, start: float) -> str:
-    """Draw forecasts as lines over what happened, one panel for each length of windows."""
+    """Draw forecasts as lines over the actual use, one panel for each length of windows."""
     head, pitch, foot = 0.25, 1.35, 0.45
     height = foot + len(panels) * (head + pitch)
 

@@ -75,8 +75,8 @@ def shape_of_minutes(folder: Path) -> ProfileRow:
 def _changes(pool: _Pool) -> ProfileRow:
     """Return the largest net rise of demand within five minutes, and whether rises follow falls."""
     rises = np.diff(pool.running + pool.pending).clip(min=0.0)
-    rises[np.diff(pool.times) > MINUTE] = 0.0  # over a gap they may have come at any time
-    before = np.concatenate([[0.0], np.cumsum(rises)])  # the row, what rose up to it
+    rises[np.diff(pool.times) > MINUTE] = 0.0  # jobs may have arrived at any time in a gap
+    before = np.concatenate([[0.0], np.cumsum(rises)])  # cumulative rises up to each row
     begin = np.searchsorted(pool.times, pool.times - BURST, "right") - 1
     sums = before - before[begin.clip(min=0)]
     largest = pool.owned.max()

@@ -24,8 +24,8 @@ SOON = 1800.0
 """Seconds after an end within which a submission counts as following it."""
 
 SHIFTS = 7
-"""The control moves submissions by 1 to so many whole days either way. This keeps the time of day
-and the load of the month, but breaks the connection to the ends of jobs."""
+"""The control moves submissions by up to this many whole days in both directions. This keeps the
+time of day and the load of the month, but breaks the connection to the ends of jobs."""
 
 ProfileRow = dict[str, Any]
 """Plain values, as in `shape.json`."""
@@ -168,7 +168,7 @@ def over_pools(facts: ProfileRow, key: str) -> list[float]:
 
 
 def in_short(facts: ProfileRow) -> Mapping[str, float | None]:
-    """Return one number for each statement of §2: shares of the pools, and medians over them."""
+    """Return one number for each statement of §2: shares of pools, and medians over pools."""
 
     def share(key: str, above: float) -> float | None:
         values = over_pools(facts, key)

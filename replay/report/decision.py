@@ -1,4 +1,4 @@
-"""The report's first section: the verdict, and the figures and tables that it rests on."""
+"""The report's first section: the verdict, and the figures and tables that support it."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _used(outcome: PolicyOutcome, edges: FloatArray) -> FloatArray:
 def _forecasts(
     replayed: Replayed, verdict: Mapping[str, Any], results: Sequence[Result]
 ) -> dict[str, Any] | None:
-    """Return the tables of forecasts against what happened, and a figure of the largest lender."""
+    """Return the tables of forecasts and actual values, and a figure of the largest lender."""
     forecasts = verdict["forecasts"]
     if forecasts is None:
         return None

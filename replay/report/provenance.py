@@ -72,7 +72,7 @@ def _cells(settings: Settings) -> str:
 
 
 def quantiles(choice: Choice) -> tuple[float | None, float | None]:
-    """The quantiles by which load and run times are foreseen; None where there is none."""
+    """The quantiles of the load and run-time forecasts; None if a forecast has none."""
     load_quantile, run_time_quantile = choice.load_quantile, choice.run_time_quantile
     if load_quantile is None:
         load_quantile = loads_class(choice.forecast).usual_quantile
@@ -109,7 +109,7 @@ def predictors_of(settings: Settings, labels: Sequence[str]) -> list[tuple[str, 
 
 
 def _at(quantile: float | None) -> str:
-    """Return a quantile in words."""
+    """Format a quantile as a phrase."""
     return "" if quantile is None else f", {quantile:g} quantile"
 
 
@@ -170,7 +170,7 @@ def _known_to(settings: Settings, label: str) -> list[str]:
 
 
 def _stops(cost: StopCost) -> str:
-    """Say of jobs what each stop costs them."""
+    """Describe what each stop costs a job."""
     if cost == NEVER_STOPPED:
         return "must never be stopped"
     if isinstance(cost, str):

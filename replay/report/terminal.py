@@ -23,7 +23,7 @@ WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
 
 
 def show_verdict(verdict: Mapping[str, Any]) -> None:
-    """Print what the results mean for a decision: the answer, then what it is based on."""
+    """Print the verdict: the answer, then its evidence."""
     answer, *reasons = verdict["words"]
     click.echo(f"VERDICT  {printable(answer)}")
     for words in reasons:

@@ -1,8 +1,8 @@
-"""Fluid fair share: at every moment the jobs of a pool have equal parts of its GPUs.
+"""Fluid fair share: at every moment the jobs of a pool have equal shares of its GPUs.
 
-A job that cannot use its part leaves the rest to the others. Parts need not be whole, and a job may
-have less than its least width: then it runs part of the time. It is what unfairness is measured
-against (PCS, §2.2), and the policy `fair-share` in replays.
+What a job cannot use of its share goes to the others. Shares can be fractions of a GPU, and below
+the least width of the job, as if it ran part of the time. Unfairness is measured against this
+schedule (PCS, §2.2), which is also the policy `fair-share` in replays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sia.core.playout import Arrival
 from sia.policies.shared.elastic import most_width, speed_on
 
 DONE = 1e-9
-"""A job with less work left, relative to all of its work, has ended: shares are floats."""
+"""A job ends when less than this share of its work remains, because of rounding errors."""
 
 
 class FluidPool:
@@ -50,17 +50,17 @@ class FluidPool:
         return ended
 
     def submit(self, arrival: Arrival) -> FluidJob:
-        """Add a job; `divide` gives it its part."""
+        """Add a job; `divide` gives it its share."""
         job = FluidJob(arrival)
         self.jobs.append(job)
         return job
 
     def resize(self, gpus: int) -> None:
-        """Change the GPUs of the pool; `divide` deals them."""
+        """Change the number of GPUs of the pool; `divide` distributes them."""
         self._gpus = gpus
 
     def divide(self) -> None:
-        """Give each job its part of the GPUs."""
+        """Give each job its share of the GPUs."""
         left, waiting = float(self._gpus), len(self.jobs)
         for job in sorted(self.jobs, key=lambda job: job.most):
             job.set(min(job.most, left / waiting))
@@ -86,7 +86,7 @@ class FluidJob:
         self.gpus = self.speed = 0.0
 
     def set(self, gpus: float) -> None:
-        """Run on this part of the GPUs from now on."""
+        """Run on this number of GPUs from now on; it can be a fraction."""
         if gpus != self.gpus:
             self.gpus = gpus
             self.speed = speed_on(self.arrival.job, gpus) if gpus else 0.0
@@ -106,7 +106,7 @@ class FluidJob:
 
 
 PEAK_DIGITS = 6
-"""Digits of the most GPUs in use, whose parts add up with rounding errors."""
+"""Digits to which the peak of GPUs in use is rounded, to remove errors of summation."""
 
 Told = Callable[[FluidPool, FluidJob], None]
 """Called with the pool after each submission, before the next one of the same instant."""
@@ -120,8 +120,8 @@ def fluid_ends(
 ) -> list[float | None]:
     """Return the end of each job under fluid fair share, by position; None if it never ends.
 
-    `segments` gets the periods in which a job had the same part of the GPUs. O(jobs · jobs at once
-    · log jobs at once).
+    The periods in which a job had the same share of the GPUs are added to `segments`. O(jobs · jobs
+    at once · log jobs at once).
     """
     by_pool: dict[str, list[int]] = defaultdict(list)
     for i, arrival in enumerate(trace.arrivals):
@@ -180,7 +180,7 @@ def _note(
     *,
     over: bool = False,
 ) -> None:
-    """Close the segment of a job if its part of the GPUs has changed, and begin the next one."""
+    """If a job's share of the GPUs has changed, close its segment and begin the next one."""
     if segments is None:
         return
     name = job.arrival.job.id
@@ -197,8 +197,8 @@ def fluid_schedule(
 ) -> Schedule:
     """Return the schedule of fluid fair share, with predictions if there are `estimates`.
 
-    Estimates are run times in seconds by job; a job without one is told nothing. Widths of segments
-    are parts of GPUs.
+    `estimates` are run times in seconds by job; a job without one gets no prediction. The widths of
+    segments can be fractions of a GPU.
     """
     jobs = len(trace.arrivals)
     predictions: list[float | None] = [None] * jobs
@@ -222,7 +222,7 @@ def fluid_schedule(
 
 
 def _peak(segments: Sequence[Segment]) -> float:
-    """Return the most GPUs in use at one time, to `PEAK_DIGITS`."""
+    """Return the largest number of GPUs in use at one time, rounded to `PEAK_DIGITS`."""
     changes = [(segment.start, segment.width) for segment in segments]
     changes += [(segment.end, -segment.width) for segment in segments]
     most = used = 0.0
@@ -233,9 +233,9 @@ def _peak(segments: Sequence[Segment]) -> float:
 
 
 def end_of(pool: FluidPool, job_id: str, estimates: Mapping[str, float]) -> float | None:
-    """Return when a job of the pool ends if nobody comes later, or None if never.
+    """Return when a job of the pool ends if no jobs arrive later, or None if never.
 
-    Each job runs as long as its estimate says, and ends at once if it has run longer.
+    Each job runs as long as its estimate, and ends at once if it has already run longer.
     """
     pool = pool.copy()
     for job in pool.jobs:

@@ -27,7 +27,7 @@ from sia.model import Job
 from sia.state.steps import steps_text
 
 UNSAID = {name: getattr(Job("", "", 0.0, 1), name) for name in WISHES}
-"""The value of each field in `WISHES` if the job does not say."""
+"""The default of each field in `WISHES`."""
 
 SEGMENTS, PREDICTIONS = "segments.csv", "predictions.csv"
 
@@ -36,7 +36,7 @@ TABLES = {
     "capacity": ("at", "profiling", "guaranteed", "spot"),
     "late_turns": ("job_id", "pool", "turn", "start", "in_the_way", "behind"),
 }
-"""Columns of the tables that policies keep (`sia.contract.proposals.Record`)."""
+"""Columns of the tables that policies keep (`sia.contract.proposals.Record`), by table name."""
 
 RESULTS = {
     "jobs.csv", "loans.csv", DEADLINES, SEGMENTS, PREDICTIONS, "trace.csv",
@@ -45,7 +45,7 @@ RESULTS = {
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
 
 ROWS_AT_ONCE = 1000
-"""Rows that are formatted in one go: a call for each row would cost a quarter of the time."""
+"""Rows formatted in one call: a call for each row would take a quarter of the time."""
 
 
 @contextmanager
@@ -201,8 +201,8 @@ def write_json(path: Path, value: Any) -> None:
 def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     """Write `jobs.csv`, `loans.csv` and `deadlines.csv`.
 
-    Also write `segments.csv` if jobs are preempted or resized, and `predictions.csv` if jobs were
-    told when they would end.
+    Also write `segments.csv` if jobs are preempted or resized, and `predictions.csv` if there are
+    predicted ends.
     """
     folder.mkdir()
     rows = []
@@ -232,7 +232,7 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
 
 
 def _write_predictions(path: Path, trace: Trace, schedule: Schedule) -> None:
-    """Write when each job was told that it would end, and when it ended; empty for never."""
+    """Write the predicted and the actual end of each job; empty for never."""
     assert schedule.predictions is not None, "the caller checks this"
     rows = [
         (job.id, job.submit, _or_empty(told), _or_empty(end))
@@ -249,7 +249,7 @@ def _or_empty(time: float | None) -> float | str:
 
 
 def write_segments(path: Path, segments: Sequence[Segment]) -> None:
-    """Write when and how wide jobs ran, and the GPU-seconds that were lost at the end."""
+    """Write when and with which width jobs ran, and the GPU-seconds lost at each end."""
     rows = [(*segment[:4], nodes_text(segment.nodes), segment.lost) for segment in segments]
     write_rows(path, ("job_id", "start", "end", "width", "nodes", "lost"), rows)
 
@@ -278,7 +278,7 @@ def write_trace(path: Path, trace: Trace) -> None:
 
 
 def _cell(job: Job, wish: str) -> object:
-    """Return the cell of a column in `WISHES`, which is empty if the job does not say."""
+    """Return the cell of a column in `WISHES`; it is empty if the job has the default."""
     value = getattr(job, wish)
     if wish == "demand":
         return ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)

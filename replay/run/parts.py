@@ -13,8 +13,8 @@ from sia.model import Job
 def in_parts(trace: Trace, table: PoolTable, parts: int) -> tuple[Trace, PoolTable]:
     """Return the log and the pools with each GPU cut into `parts`.
 
-    Quotas and stated widths count so many times as much. A job that does not state its least width
-    can run on one part. Raises UserError if that is more than a pool may have.
+    Quotas and stated widths are multiplied by `parts`. A job that does not state its least width
+    can run on one part. Raises UserError if a product exceeds the largest quota.
     """
     largest = max([q for steps in table.quotas().values() for _, q in steps], default=0)
     widest = max([max(job.width, job.max_width) for job, _ in trace.arrivals], default=0)
@@ -41,7 +41,7 @@ def _cut(job: Job, parts: int) -> Job:
 
 
 def _demand(demand: tuple[tuple[int, float], ...], parts: int) -> tuple[tuple[int, float], ...]:
-    """Return the demand in parts: below one GPU the speed is in proportion to the parts."""
+    """Return the demand in parts; below one GPU the speed is in proportion to the parts."""
     if not demand or parts == 1:
         return demand
     first, seconds = demand[0]

@@ -1,8 +1,8 @@
-"""JCTpred: when each job will end, told at its submission (PCS, §2.2 and §4).
+"""JCTpred: each job's end, predicted at its submission (PCS, §2.2 and §4).
 
-At each submission the present is played forward under the policy in force, as if nobody came later.
-Run times are those that the policy is given. Of jobs submitted at one instant each is told before
-the next one comes.
+At each submission, a copy of the present state is played forward under the policy in force, as if
+no more jobs arrived. Run times are those that the policy is given. If several jobs are submitted at
+one instant, each prediction is made before the next job is added.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from sia.events import Event, JobFinished, JobSubmitted
 from sia.limits import UNKNOWN_RUN_TIME
 
 MAX_STEPS = 20_000
-"""Steps after which a prediction is given up, and the job is told nothing.
+"""Number of steps after which a prediction is given up; the job then has none.
 
-It takes a policy with leases to come so far, and run times that nobody knows.
+Only policies with leases need so many steps, with jobs of unknown run times.
 """
 
 
 class ForetellingCore(Core):
-    """A core that says of each job, at its submission, when it will end.
+    """A core that predicts the end of each job at its submission.
 
     Attributes:
-        told: The end of each job as it was told, by id; None if the job would never end.
+        told: The predicted end of each job, by ID; None if the job would never end.
     """
 
     def __init__(self, core: Core, fresh: Callable[[], Policy], solve: Callable[[], Solve]) -> None:
-        """Go on with a core. `fresh` makes its policy again, `solve` a solver of its programs."""
+        """Continue `core`. `fresh` makes a new policy like its own, `solve` a solver."""
         self.__dict__.update(core.__dict__)
         self._fresh, self._solver = fresh, solve
         self.told: dict[str, float | None] = {}
 
     def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
-        """Make a step, and tell the jobs that are submitted in it when they will end."""
+        """Make a step, and predict the ends of the jobs that are submitted in it."""
         jobs = [event.job.id for event in events if type(event) is JobSubmitted]
         before = dump(self) if len(jobs) > 1 else None
         decisions = super().step(now, events)
@@ -59,7 +59,7 @@ class ForetellingCore(Core):
         return decisions
 
     def _end_of(self, core: Core, job_id: str) -> float | None:
-        """Return when a job ends if nobody comes later, or None if never. Changes the core."""
+        """Return when a job ends if no jobs arrive later, or None if never. Changes the core."""
         return end_of(core, job_id, self._solver())
 
 
@@ -70,8 +70,8 @@ def _submits(event: Event, jobs: set[str]) -> bool:
 def end_of(core: Core, job_id: str, solve: Solve) -> float | None:
     """Play a core forward until a job ends; return when, or None if it never does.
 
-    None is also the answer for a job of unknown run time, and after `MAX_STEPS` steps. Each job
-    runs as long as its estimate says. If it has run longer it ends at once, or when it has resumed.
+    Return None also for a job of unknown run time, and after `MAX_STEPS` steps. Each job runs as
+    long as its estimate. A job that has already run longer ends at once, or when it has resumed.
     """
     now = core.state.now
     if core.state.jobs[job_id].run_time >= UNKNOWN_RUN_TIME:
@@ -81,7 +81,7 @@ def end_of(core: Core, job_id: str, solve: Solve) -> float | None:
         worked = job.work(now)
         run_times[job.job.id] = max(job.run_time, worked)
         if job.stream is not None:
-            # Of a job that has run longer, rounding would let the end be a moment later.
+            # If a job has run longer than its estimate, rounding could delay its end a moment.
             over = worked >= job.run_time
             end = job.since + job.overhead if over else job.end(job.run_time)
             running.append((max(now, end), job.job.id))
@@ -100,7 +100,7 @@ class PredictionMetrics(Struct, frozen=True):
     """
 
     predicted: int
-    """Jobs that ended, and of which an end was told."""
+    """Jobs that ended and had a prediction."""
     avg_pred_err_pct: float | None
     p50_pred_err_pct: float | None
     p90_pred_err_pct: float | None
@@ -118,7 +118,7 @@ class PredictionMetrics(Struct, frozen=True):
 
 
 def error_pct(submit: float, predicted: float, end: float) -> float | None:
-    """Return |JCT − JCTpred| / JCTpred in percent; None if the job was told to end at once."""
+    """Return |JCT − JCTpred| / JCTpred in percent; None if JCTpred is 0."""
     told = predicted - submit
     if not told > 0:
         return None if end > submit else 0.0
@@ -131,7 +131,7 @@ def unfairness_pct(submit: float, fair: float, end: float) -> float:
 
 
 class ToldJob(NamedTuple):
-    """A measured job: when it was submitted, would end as told, would end in fair share, ended."""
+    """A measured job: submission, predicted end, end under fair share, actual end."""
 
     submit: float
     told: float | None

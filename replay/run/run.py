@@ -79,20 +79,20 @@ class Settings(NamedTuple):
     preemptible: PreemptibleShare | None = None
     params: Mapping[str, Mapping[str, Any]] = NO_PARAMS
     solver: str | None = None
-    """The solver of policies that need one; None for the best that is installed."""
+    """The solver of policies that need one; None for the best one that is installed."""
     solver_latency: float = 0.0
     """Seconds of the log that each solve takes."""
     predict: bool = False
     """Whether every policy predicts when jobs will end. Elastic policies always do."""
     sizes: Sequence[float] | None = None
-    """Sizes of jobs of a history, in GPU-seconds, for policies that need them; None for those of
-    the log itself."""
+    """Job sizes of a history, in GPU-seconds, for policies that need them; None for those of the
+    log itself."""
     parts: int = 1
-    """Parts of a GPU that quotas and widths are given in."""
+    """Number of parts of a GPU; quotas and widths are in these parts."""
     nodes: tuple[GpuNode, ...] = ()
-    """Nodes that differ; the baseline takes all GPUs as alike."""
+    """The nodes, if they differ; the baseline treats all GPUs as equal."""
     speeds: tuple[SpeedRow, ...] = ()
-    """How fast models run by the nodes that they spread over."""
+    """Speeds of models by the number of nodes that they run on."""
 
     def policy(self, label: str) -> Policy:
         """Return a new policy with the options of its label, over `params` of its name.
@@ -103,7 +103,7 @@ class Settings(NamedTuple):
 
     @property
     def context(self) -> PredictorContext:
-        """What predictors are built from, without the jobs."""
+        """The settings from which predictors are built, without the jobs."""
         windows, recent = self.options.windows, self.recent
         return PredictorContext(windows, recent=recent, seed=self.seed, model=self.model)
 
@@ -121,7 +121,7 @@ class Settings(NamedTuple):
 
 
 def policy_for(trace: Trace, table: PoolTable, label: str, settings: Settings) -> Policy:
-    """Return a new policy that knows the sizes of the log or of a history, if it needs them.
+    """Return a new policy; if it needs job sizes, it knows those of the log or of a history.
 
     Raises UserError if it would have more queues than a pool has GPUs.
     """
@@ -300,7 +300,7 @@ def _predictors(
     *,
     predict: bool,
 ) -> tuple[RunTimes | None, Loads | None]:
-    """Return the predictors that a policy needs, with the past seen; None for what it does not."""
+    """Return the predictors that a policy needs, after they have seen the past; else None."""
     needs = core.policy.needs
     context, run_times = settings.context, None
     if needs.run_times or predict:
@@ -316,7 +316,7 @@ def _predictors(
 
 
 def _future(trace: Trace, arrivals: Sequence[Arrival], baseline: Schedule) -> FutureRevealed:
-    """Return what a policy that needs the future is told of these jobs of the log."""
+    """Return the event that tells a policy the future of these jobs of the log."""
     own = {arrival.job.id for arrival in arrivals}
     jobs = [
         FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
@@ -332,7 +332,7 @@ def _rigid(trace: Trace, table: PoolTable) -> Sequence[Arrival]:
 
 
 def _fluid(trace: Trace, table: PoolTable, label: str, settings: Settings) -> Schedule:
-    """Play fluid fair share. Predictors that learn as jobs end tell it nothing."""
+    """Play fluid fair share. Predictors that learn when jobs end are not used."""
     began, choice = perf_counter(), settings.choice(label)
     estimates: dict[str, float] = {}
     if not run_times_class(choice.durations).learns:

@@ -55,25 +55,25 @@ class Segment(NamedTuple):
     start: float
     end: float
     width: float
-    """GPUs; a part of one only in fluid sharing, and with GPUs cut into parts."""
+    """Number of GPUs; fractional only in fluid sharing and with GPUs cut into parts."""
     spare: bool
     nodes: Nodes = ()
     """As in `Schedule`."""
     lost: float = 0.0
-    """GPU-seconds of work, at the job's own width, that the stop at its end threw away."""
+    """GPU-seconds of work, at the job's own width, that the stop at the segment's end lost."""
     killed: bool = False
-    """Whether that stop cost the job all of its work."""
+    """Whether this stop lost all of the job's work."""
 
 
 class _Stop(NamedTuple):
-    """The latest stop of a job, which the job pays for when it goes on."""
+    """The latest stop of a job, whose cost is due when the job resumes."""
 
     segment: int
-    """The number of the segment that it ended."""
+    """Index of the segment that it ended."""
     done: float
     """Seconds of work, at the job's own width, done before it."""
     cost: float
-    """Seconds that going on takes."""
+    """Seconds that resuming takes."""
 
 
 class RunSpan(NamedTuple):
@@ -123,27 +123,27 @@ class Schedule:
     loans: list[LoanSpan] = field(default_factory=list)
     segments: list[Segment] | None = None
     stops: Counter[str] = field(default_factory=Counter)
-    """How often each job was stopped, by id, without stops in the instant of the start and ends of
-    trials."""
+    """Number of stops of each job, by ID; ends of trials and stops in the instant of the start do
+    not count."""
     nodes: list[Nodes] | None = None
     """With cells: the GPUs on which each job ran; `nodes_text` formats them."""
     predictions: list[float | None] | None = None
-    """The end of each job as told at its submission; None without predictions."""
+    """The end of each job as predicted at its submission; None without predictions."""
     fair_ends: list[float | None] | None = None
     """With predictions: the end of each job under fluid fair share of the same log."""
     too_wide: int = 0
-    """Jobs that are wider than their pool, which only elastic policies run."""
+    """Number of jobs that are wider than their pool; only elastic policies run them."""
     peak_gpus: float = 0
     reports: int = 0
-    """Reports of progress; a job that goes on after a stop makes its latest one again."""
+    """Number of progress reports; a job that resumes repeats its latest one."""
     solver: ReplaySolver | None = None
-    """What solved the policy's programs, if it needs a solver."""
+    """The solver of the policy's programs, if it needs one."""
     promises: dict[str, Promised] = field(default_factory=dict)
-    """What became of the deadlines that the policy was asked to promise."""
+    """By job ID, what became of the deadlines that the policy was asked to promise."""
     tables: dict[str, list[tuple[float | str, ...]]] = field(default_factory=dict)
-    """Rows by name of a table that the policy keeps."""
+    """The rows of the tables that the policy keeps, by table name."""
     forecasts: ForecastLog | None = None
-    """None for policies without load forecasts, and with those that are read from the log."""
+    """None for policies without load forecasts, or with forecasts that are read from the log."""
     estimates: list[float | None] | None = None
     """The estimated run time of each job at its submission; None as for `forecasts`."""
     instants: int = 0
@@ -164,13 +164,13 @@ class Schedule:
                 yield RunSpan(i, begun, ended, width, self.spare[i], places[i])
 
     def leave_out_trials(self) -> None:
-        """Count the GPUs in use at once without trials that are no segments. O(n log n)."""
+        """Recompute the peak of GPUs in use without trials, which have no segments. O(n log n)."""
         if "profiling" not in self.tables:
             return
         changes = [(each.end, -float(each.width)) for each in self.segments or ()]
         changes += [(each.start, float(each.width)) for each in self.segments or ()]
         running = most = 0.0
-        for _, gpus in sorted(changes):  # at one time ends come first
+        for _, gpus in sorted(changes):  # at equal times, ends come first
             running += gpus
             most = max(most, running)
         self.peak_gpus = round(most)
@@ -201,7 +201,7 @@ class Recorder:
         self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
         self._trials: dict[str, None] = {}  # jobs whose present run is a trial
         self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
-        self._owing: dict[str, _Stop] = {}  # jobs whose stops cost them seconds of their own
+        self._owing: dict[str, _Stop] = {}  # jobs with their own cost of a stop
 
     def take(self, instant: Instant) -> None:
         """Record the events and decisions of one instant."""
@@ -249,7 +249,7 @@ class Recorder:
             if type(decision) is StartJob:
                 self._start(decision, now)
             elif type(decision) is WakeAt:
-                continue  # the most frequent of all others
+                continue  # checked first because it is the most frequent of the others
             elif type(decision) is PreemptJob:
                 is_trial = decision.job_id in self._trials  # which was to end
                 if now > self._segments[decision.job_id][0] and not is_trial:
@@ -271,7 +271,7 @@ class Recorder:
     def _note(self, decision: Decision) -> None:
         """Record promises, trials and rows of tables.
 
-        Raises AssertionError for a proposal that could never have been right.
+        Raises AssertionError for a proposal that is wrong in any state.
         """
         schedule = self.schedule
         if type(decision) is ProposalRefused and decision.impossible:
@@ -326,7 +326,7 @@ class Recorder:
 
     def _stop(self, job_id: str, now: float, *, kill: bool = False) -> None:
         self._running -= self._segments[job_id][1]
-        if job_id in self._trials:  # of a trial nothing is kept
+        if job_id in self._trials:  # the work of a trial is lost
             del self._trials[job_id], self._segments[job_id]
             self._lent.pop(job_id, None)
         else:
@@ -340,13 +340,13 @@ class Recorder:
     def _close_segment(
         self, job_id: str, now: float, cost: float = 0.0, *, killed: bool = False
     ) -> None:
-        """Close a segment, at the end of which so many seconds of work are lost."""
+        """Close a segment, and record the work that the stop at its end loses."""
         since, width, spare, nodes = self._segments.pop(job_id)
         segments, job = self.schedule.segments, self._arrivals[self._positions[job_id]].job
         assert segments is not None, "the policy does not preempt"
         if now <= since:
             return
-        if not cost and job.preemptible is None:  # as most segments end
+        if not cost and job.preemptible is None:  # most segments end like this
             segments.append(Segment(job_id, since, now, width, spare, nodes))
             return
         rate = job.speed(width) * job.width if job.demand else width
@@ -359,7 +359,7 @@ class Recorder:
             if cost and not killed:
                 done = (stop.done if stop else 0.0) + (now - since - paid) * job.speed(width)
                 self._owing[job_id] = _Stop(len(segments), done, min(cost, done))
-                lost = min(cost, done) * rate  # until it goes on, maybe on another width
+                lost = min(cost, done) * rate  # provisional, until it resumes
         segments.append(Segment(job_id, since, now, width, spare, nodes, lost, killed))
 
     def _move(self, move: MoveLoan, now: float) -> None:
@@ -383,7 +383,7 @@ class Recorder:
 
 
 def in_gpus(result: Result, trace: Trace, parts: int) -> Result:
-    """Return the result of a replay in parts of GPUs in GPUs again; `trace` is the log in GPUs."""
+    """Convert the result of a replay in parts of GPUs back to GPUs; `trace` is the log in GPUs."""
     return result._replace(
         trace=trace,
         baseline=_in_gpus(result.baseline, parts),
@@ -403,7 +403,7 @@ def _in_gpus(schedule: Schedule, parts: int) -> Schedule:
 
 
 def _gpus(width: float, parts: int) -> float:
-    """Return a number of parts in GPUs, whole if it is."""
+    """Convert a number of parts to GPUs, as an int if it is whole."""
     gpus = width / parts
     return int(gpus) if gpus == int(gpus) else gpus
 

@@ -1,6 +1,6 @@
-"""How playouts solve the programs of policies: at once, with limits on work.
+"""Solves the programs of policies in playouts: synchronously, with limits on the work.
 
-Replays use it, and the daemon where it answers questions about the future.
+Replays use it, and so does the daemon when it answers questions about the future.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ReplaySolver:
 
     Attributes:
         solved: The number of programs so far.
-        failed: The number of those that the solver failed to solve.
+        failed: The number of those for which the solver failed.
         late: The number of those that came after the limit on wall-clock time.
-        why: What went wrong the first time, in one line.
+        why: The first error, in one line.
     """
 
     def __init__(self, solver: str | None, latency: float, seconds: float = inf) -> None:
-        """Use the solver of this name, by default the best one, and so many seconds each time.
+        """Use the solver of this name, by default the best one; answers take `latency` seconds.
 
         `seconds` limits the wall-clock time of all programs together. Raises SolverError if there
         is no such solver.
@@ -42,7 +42,7 @@ class ReplaySolver:
         self.why = ""
 
     def __call__(self, now: float, asked: SolveProgram) -> ProgramSolved:
-        """Return the answer, whose time is when it arrives."""
+        """Return the answer; its time is the time when it arrives."""
         then = now + self._latency
         if self._limited:
             event, why = self._in_time(then, asked)

@@ -9,7 +9,7 @@ from sia.core.playout import Arrival
 from sia.limits import MAX_TIME
 
 WAIT = "wait"
-"""The column with the time that a job waited, in seconds."""
+"""Name of the column with the wait of a job, in seconds."""
 
 
 def source_of_starts(trace: Trace, table: PoolTable | None) -> str:

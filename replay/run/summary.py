@@ -67,9 +67,9 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
 
 
 def _add_captured(policies: dict[str, dict[str, Any]], settings: Settings) -> None:
-    """Add what each policy captured of the gain of `sia` with perfect forecasts, if that is there.
+    """Add the share of the gain of perfect `sia` that each policy captured, if that is known.
 
-    The gain is the logarithm of the geometric mean speed-up.
+    Perfect `sia` has perfect forecasts. The gain is the logarithm of the geometric mean speed-up.
     """
     known = (label for label in policies if name_of(label) == "sia")
     unit = next((label for label in known if len(known_in_advance(settings, label)) == 2), None)
@@ -165,7 +165,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
 
 
 def _predictions(result: Result, settings: Settings) -> dict[str, Any]:
-    """Return how well ends were foretold, and how fair they were, if jobs were told."""
+    """Return the errors and unfairness of predicted ends, if there are predictions."""
     schedule = result.schedule
     if schedule.predictions is None or schedule.fair_ends is None:
         return {}
@@ -195,7 +195,7 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
     latest: dict[str, Segment] = {}
     lost = []
     for segment in schedule.segments:
-        if runs[segment.job_id] == 1:  # as most jobs: nothing was lost before
+        if runs[segment.job_id] == 1:  # the most frequent case: nothing was lost before
             latest[segment.job_id] = segment
             continue
         job, ran = jobs[segment.job_id], segment.end - segment.start

@@ -1,4 +1,4 @@
-"""Processes that share independent work, and end with the command that started them."""
+"""Worker processes for independent tasks, which end with the command that started them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def worker_processes(count: int, begin: Callable[..., None], *args: Any) -> Iterator[Executor]:
     """Yield an executor with `count` processes; each calls `begin` with `args` first.
 
-    Submit within `signals_held`. When the block ends, processes that still work are killed.
+    Submit tasks within `signals_held`. When the block ends, processes that still work are killed.
     """
     executor = ProcessPoolExecutor(count, get_context("spawn"), _begin, (begin, args))
     try:
@@ -33,7 +33,7 @@ def worker_processes(count: int, begin: Callable[..., None], *args: Any) -> Iter
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hold signals back: processes inherit the mask, so only this process handles signals."""
+    """Block signals: new processes inherit the mask, so only this process handles signals."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

@@ -1,4 +1,5 @@
 """Search for settings of the policy `wfq` by simulation (PCS, §3.3).
 
-Points of a space, samples of a workload, a light simulation, SPEA2, and the front of what is best.
+Its parts: points of a space of settings, samples of a workload, a fast simulation, the algorithm
+SPEA2, and the Pareto front that is found.
 """

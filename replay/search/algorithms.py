@@ -1,7 +1,8 @@
-"""What searches a space: the interface, and the installed algorithms.
+"""Search algorithms: their interface, and those that are installed.
 
-An algorithm is a class in entry point group `sia.searches`. It proposes generations of genomes and
-hears how each one did. It gets its randomness from the search, so that a seed decides everything.
+An algorithm is a class in the entry point group `sia.searches`. It proposes generations of genomes
+and is told their objectives. The search provides the source of random numbers, so equal seeds give
+equal results.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Genome = tuple[float, ...]
 
 
 class Individual(NamedTuple):
-    """A genome with its objectives; the lower the better."""
+    """A genome with its objectives, which are minimised."""
 
     genome: Genome
     values: tuple[float, ...]
@@ -32,7 +33,7 @@ class SearchAlgorithm(Protocol):
     """
 
     def ask(self) -> Sequence[Genome]:
-        """Return the next generation. The first points of a search are not asked for."""
+        """Return the next generation; the search itself chooses the first points."""
 
     def tell(self, candidates: Sequence[Individual]) -> None:
         """Take the results of a generation, in the order in which it was asked for."""
@@ -54,7 +55,7 @@ def make_algorithm(name: str, dimensions: int, size: int, random: Random) -> Sea
 
 
 class RandomSearch:
-    """Genomes drawn uniformly: what any other algorithm has to beat."""
+    """Genomes drawn uniformly: the baseline for other algorithms."""
 
     def __init__(self, dimensions: int, size: int, random: Random) -> None:
         """Draw `size` genomes a generation."""
@@ -79,13 +80,13 @@ def dominates(left: Sequence[float], right: Sequence[float]) -> bool:
 
 
 def front_of(values: Sequence[Sequence[float]]) -> list[int]:
-    """Return the positions that no other dominates, in order; of equal ones the first.
+    """Return the indices of values that no other dominates, in order; of equal ones the first.
 
     O(n · front).
     """
     found: list[int] = []
     for i in sorted(range(len(values)), key=lambda i: (tuple(values[i]), i)):
-        # What dominates `i` comes before it: a member of the front or dominated by one.
+        # If any value dominates `i`, it comes earlier, and it is in the front or dominated by it.
         if not any(
             dominates(values[j], values[i]) or tuple(values[j]) == tuple(values[i]) for j in found
         ):

@@ -1,4 +1,4 @@
-"""The picture of a search: every point, the front, and the front on the test samples."""
+"""The figure of a search: all points, the front, and the front on the test samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 4.2
-"""Inches of a panel."""
+"""Height of a panel in inches."""
 
 DOMINATED, TRAIN, TEST = "#c3cad0", PALETTE[0], PALETTE[1]
 
@@ -26,7 +26,7 @@ MEASURE_WORDS = {"avg": "mean", "max": "worst"}
 def draw_front(
     front: Mapping[str, Any], everything: Sequence[Mapping[str, float]]
 ) -> RenderedFigure:
-    """Draw each further objective against the first, or a single one against the points tried.
+    """Draw each other objective against the first; a single one against the number of the point.
 
     `front` is the content of front.json, `everything` has the objectives of all points in order.
     """
@@ -80,7 +80,7 @@ def _draw_side(
     colour: str,
     look: str,
 ) -> None:
-    """Draw the front as the samples of a side see it; presets have their name and their spread."""
+    """Draw the front on the samples of one side; presets with their names and deviations."""
     x, y = over
     own = [_scaled(y, point["objectives"][y][side]["mean"]) for point in points]
     across = [
@@ -104,7 +104,7 @@ def _draw_side(
 
 
 def _is_wide(values: Sequence[float]) -> bool:
-    """Return whether values span so much that a linear axis would hide the small ones."""
+    """Return whether the range is so large that a linear axis would hide the small values."""
     above = [value for value in values if value > 0]
     return bool(above) and max(above) > 50 * float(np.median(above))
 

@@ -1,4 +1,4 @@
-"""The front of a search as a file, as a table and in plain words, with named presets."""
+"""The front of a search as a file, as a table and in sentences, with named presets."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PRESETS = {
     PREDICTABLE: "pred_err",
     FAIR: "unfairness",
 }
-"""Presets that are the point with the least value of a metric, if that is an objective."""
+"""Presets with the metric that they minimise; they exist if the metric is an objective."""
 
 ROWS_SHOWN = 16
-"""Points in the table, so that it fits on a screen with the presets."""
+"""Maximum number of points in the table, so that table and presets fit on a screen."""
 
 
 class Values(NamedTuple):
-    """An objective over the samples of a side."""
+    """The values of an objective on the samples of one side."""
 
     mean: float
     deviation: float
@@ -37,7 +37,7 @@ class Values(NamedTuple):
 
 
 def values_of(runs: Sequence[Measured], objective: str) -> Values:
-    """Return what an objective was on the samples."""
+    """Return the mean and deviation of an objective on the samples."""
     found = [run[objective] for run in runs]
     mean = fsum(found) / len(found)
     if len(found) < 2:
@@ -111,7 +111,7 @@ def _point(train: Evaluated, test: Evaluated, kept: Sequence[str]) -> dict[str, 
 def by_size(
     test: Evaluated, fifo: Evaluated, limits: Sequence[float]
 ) -> list[dict[str, float | None]]:
-    """Return what a point means for each quarter of the jobs by size, beside FIFO."""
+    """Return the mean metrics of a point for each quarter of the jobs by size, next to FIFO's."""
     return [
         {
             "sizes_up_to": upto,
@@ -153,7 +153,7 @@ def presets(found: Found, objectives: Sequence[Objective]) -> dict[str, int]:
 
 
 def words(test: Evaluated, fast: Evaluated, *, own: bool) -> str:
-    """Say what a point means beside the fastest one of the front.
+    """Describe a point in comparison with the fastest one of the front.
 
     Like `8 % longer on average, worst error 12 % in place of 300 %`.
     """
@@ -166,19 +166,19 @@ def words(test: Evaluated, fast: Evaluated, *, own: bool) -> str:
 
 
 def _percent(value: float) -> str:
-    """Return a percentage with two digits at least, and no more than needed."""
+    """Format a percentage with about two significant digits."""
     return f"{value:,.0f} %" if value >= 9.95 or not value else f"{value:.1f} %"
 
 
 def shown_value(objective: str, value: float) -> str:
-    """Return a value in its unit."""
+    """Format a value of an objective with its unit."""
     return duration(value) if objective.endswith(":jct") else _percent(value)
 
 
 def show_front(front: Mapping[str, Any]) -> None:
     """Print points of the front, by the first objective, and FIFO; then the presets' labels.
 
-    Of a long front, all presets and `ROWS_SHOWN` points evenly apart.
+    If there are too many points, the presets and `ROWS_SHOWN` evenly spaced points are printed.
     """
     kept, points = front["objectives"], front["points"]
     step = max(1.0, len(points) / ROWS_SHOWN)
@@ -205,7 +205,7 @@ def _row(name: str, point: Mapping[str, Any], kept: Sequence[str], named: str) -
 
 
 def show_point(point: Mapping[str, Any]) -> None:
-    """Print one point: its settings, its queues, and what it means for whom."""
+    """Print one point: its settings, its queues, and its metrics by quarter of the jobs."""
     named = f" ({', '.join(point['presets'])})" if point["presets"] else ""
     click.echo(f"point {point['number']}{named}: {point['words']}")
     click.echo(f"found as: {point['label']}")

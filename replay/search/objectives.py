@@ -26,14 +26,14 @@ METRICS = {
 under fluid fair share / that, both in percent."""
 
 MEASURES = {"avg": None, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-"""What is made of a metric of all jobs: its mean or a quantile; of n ascending values quantile p is
-value[int(n · p)]."""
+"""Measures of a metric over all jobs, and their quantiles; None is the mean. Quantile p of n
+ascending values is value[int(n · p)]."""
 
 DEFAULT = ("avg:jct", "avg:pred_err")
 
 
 class Objective(NamedTuple):
-    """A measure of a metric; the lower the better."""
+    """A measure of a metric, which is minimised."""
 
     measure: str
     metric: str
@@ -64,14 +64,14 @@ Measured = dict[str, float]
 
 
 QUARTERS = 4
-"""Groups of jobs by size: as many as a reader compares at a glance."""
+"""Number of groups of jobs by size: few enough to compare at a glance."""
 
 BY_SIZE = ("jct", "pred_err")
-"""Metrics whose mean is measured for each quarter too, as `avg:jct:1` for the smallest jobs."""
+"""Metrics whose means are also measured by quarter, as `avg:jct:1` for the smallest jobs."""
 
 
 class Prepared(NamedTuple):
-    """A sample as the playout takes it, and when its jobs end under fluid fair share."""
+    """A sample in the form that the playout needs, and its ends under fluid fair share."""
 
     name: str
     jobs: SampleColumns
@@ -81,12 +81,12 @@ class Prepared(NamedTuple):
 
 
 def quarter_limits(sizes: Sequence[float]) -> list[float]:
-    """Return the largest size of each quarter of a history but the last; `sizes` ascend."""
+    """Return the largest size of each quarter except the last; `sizes` must ascend."""
     return [sizes[len(sizes) * k // QUARTERS] for k in range(1, QUARTERS)]
 
 
 def prepare(sample: Sample, gpus: int, limits: Sequence[float]) -> Prepared:
-    """Return what all simulations of a sample share; `limits` are those of `quarter_limits`."""
+    """Prepare a sample for all of its simulations; `limits` are those of `quarter_limits`."""
     pool = sample.arrivals[0].job.pool
     fair = fluid_ends(Trace(sample.arrivals), PoolTable([Pool(pool, gpus)]))
     ends = [inf if end is None else end for end in fair]
@@ -95,7 +95,7 @@ def prepare(sample: Sample, gpus: int, limits: Sequence[float]) -> Prepared:
 
 
 def evaluate(point: Point, sample: Prepared, resume_cost: float = 0.0) -> Measured:
-    """Simulate a point on a sample, and measure everything."""
+    """Simulate a point on a sample, and return all measures."""
     jobs = sample.jobs
     ends, predicted = simulate(jobs, point, resume_cost)
     jct, errors, unfair = [], [], []

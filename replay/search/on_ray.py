@@ -1,7 +1,6 @@
-"""Simulations of a search on a Ray cluster, in place of processes of this machine (extra `ray`).
+"""Simulate on a Ray cluster instead of in processes of this machine (extra `ray`).
 
-Results do not depend on where they are made. This package has to be installed on every machine of
-the cluster, in the same version.
+The results are the same. Every machine of the cluster needs this package in the same version.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from sia.console.errors import UserError
 from sia.wording import install_extra
 
 LOCAL = "local"
-"""The address that starts a cluster on this machine for as long as the search runs."""
+"""The address that starts a cluster on this machine for the duration of the search."""
 
 
 class RayExecutor(Executor):
-    """Runs functions as Ray's tasks. What `begin` takes is sent to each machine once."""
+    """Runs functions as tasks of Ray. `begin` and its arguments are sent to a machine once."""
 
     def __init__(self, ray: Any, begin: Callable[..., None], *args: Any) -> None:
         """Have each process of the cluster call `begin` with `args` before its first task."""
-        self._given = [ray.put((begin, args))]  # in a list, Ray does not read it for each task
+        self._given = [ray.put((begin, args))]  # in a list, Ray does not fetch it per task
         self._task = ray.remote(_run).options(max_retries=0)
         self._get = ray.get
 
@@ -34,7 +33,7 @@ class RayExecutor(Executor):
 
 
 class _Begun:
-    """What this process of the cluster has begun with."""
+    """The `begin` that this process of the cluster has called."""
 
     key = ""
 

@@ -1,8 +1,8 @@
-"""A light playout of `wfq`: numbers only, so that a search can afford a thousand simulations.
+"""A fast playout of `wfq` with plain numbers, so that a search can afford a thousand simulations.
 
-It decides as the policy does, and a test compares both job by job. Between two events nothing but
-the work done changes, so a step costs what the queues cost that it touches. A prediction copies the
-present and plays it on, without later arrivals, until its job has ended.
+It makes the same decisions as the policy; a test compares both job by job. Between two events only
+the work done changes, so a step costs only the work on the queues that it changes. A prediction
+copies the present state and plays it forward, without later arrivals, until its job has ended.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class SampleColumns(NamedTuple):
     gpus: int
     submits: Sequence[float]
     sizes: Sequence[float]
-    """GPU-seconds on the least width."""
+    """Size of each job in GPU-seconds on its least width."""
     works: Sequence[float]
-    """Seconds on the job's own width."""
+    """Run time of each job in seconds on its own width."""
     leasts: Sequence[int]
     mosts: Sequence[int]
     speeds: Sequence[Sequence[float]]
-    """By number of GPUs, up to the most that a job uses; on the job's own width it is 1."""
+    """Speed of each job by number of GPUs, up to its maximum; 1 on the job's own width."""
     kinds: Sequence[Job]
-    """For each job one with the same widths and demand; equal ones are the same object."""
+    """For each job, a representative with the same widths and demand; one object for equal jobs."""
     costs: Sequence[float | None]
-    """Seconds of work that a stop costs; None for the usual cost, infinity for all of it."""
+    """Seconds of work that a stop costs each job; None for the default, infinity for all work."""
 
 
 def columns(arrivals: Sequence[Arrival], gpus: int) -> SampleColumns:
-    """Return the columns of a sample. No job is wider at least than `gpus`. O(jobs + kinds · gpus).
+    """Return the columns of a sample. All least widths must fit `gpus`. O(jobs + kinds · gpus).
 
-    Jobs that must never be stopped are not supported.
+    Jobs that must not be stopped are not supported.
     """
     kinds, speeds = [], []
     known: dict[object, tuple[Job, list[float]]] = {}
@@ -68,7 +68,7 @@ def columns(arrivals: Sequence[Arrival], gpus: int) -> SampleColumns:
 
 
 def levels_of(zeta: float, delta: float) -> list[float]:
-    """Return the values that ζ_min takes as it falls by δ, up to the first that is 0 or below."""
+    """Return the values of ζ_min as it falls by δ, up to the first that is at most 0."""
     found = [zeta]
     while found[-1] > 0:
         found.append(zeta - len(found) * delta)
@@ -76,14 +76,14 @@ def levels_of(zeta: float, delta: float) -> list[float]:
 
 
 class PlayedEnds(NamedTuple):
-    """Ends and predicted ends of the jobs of a sample, in seconds."""
+    """Actual and predicted ends of the jobs of a sample, in seconds."""
 
     ends: list[float]
     predicted: list[float]
 
 
 def simulate(jobs: SampleColumns, point: Point, resume_cost: float = 0.0) -> PlayedEnds:
-    """Play a sample under a point; each job is told its end when it is submitted."""
+    """Play a sample under a point, and predict each job's end at its submission."""
     present = _Present(jobs, point, resume_cost)
     predicted = []
     for job, submit in enumerate(jobs.submits):
@@ -95,7 +95,7 @@ def simulate(jobs: SampleColumns, point: Point, resume_cost: float = 0.0) -> Pla
 
 
 class _Rule:
-    """What a sample and a point decide once: levels, caps and queues of jobs, shares of queues."""
+    """The constants of a sample and point: levels, caps and queues of jobs, shares of queues."""
 
     def __init__(self, jobs: SampleColumns, point: Point) -> None:
         self.jobs, self.weights = jobs, point.weights
@@ -129,7 +129,7 @@ class _Rule:
 
 
 class _Present:
-    """The jobs that have been submitted and have not ended, and what each has done."""
+    """The jobs that are pending or running, and the work that each has done."""
 
     __slots__ = (
         "cost", "done", "due", "ends", "heap", "jobs", "line", "overhead", "rule", "running",
@@ -141,19 +141,19 @@ class _Present:
         queues = len(point.weights)
         self.rule, self.jobs, self.cost = rule, jobs, cost
         self.line: list[list[int]] = [[] for _ in range(queues)]
-        self.running = [0] * queues  # jobs at the head of each line that have GPUs
+        self.running = [0] * queues  # number of jobs with GPUs, at the head of each queue
         self.share = [0] * queues
-        self.sums = [[0] * rule.levels for _ in range(queues)]  # of the caps, by level
+        self.sums = [[0] * rule.levels for _ in range(queues)]  # sums of the caps, by level
         self.width = [0] * count
         self.done = [0.0] * count
         self.since = [0.0] * count
         self.overhead = [0.0] * count
         self.due = [inf] * count
         self.ends = [inf] * count
-        self.heap: list[tuple[float, int]] = []  # ends by job; ~job for the turn of one that waits
+        self.heap: list[tuple[float, int]] = []  # (end, job); (turn, ~job) of a job that waits
 
     def copy(self) -> _Present:
-        """Return a present of its own, which shares what never changes. O(jobs)."""
+        """Return a copy that shares only the parts that never change. O(jobs)."""
         twin = _Present.__new__(_Present)
         twin.rule, twin.jobs, twin.cost = self.rule, self.jobs, self.cost
         twin.line = [line[:] for line in self.line]
@@ -176,20 +176,20 @@ class _Present:
         self._deal(now, [queue])
 
     def run(self, until: float) -> None:
-        """Let jobs end, and take their turns, up to a time."""
+        """Process ends and turns of jobs up to a time."""
         heap = self.heap
         while heap and heap[0][0] <= until:
             self._step()
 
     def end_of(self, job: int) -> float:
-        """Play on until a job has ended, and return when."""
+        """Play forward until a job has ended, and return its end."""
         ends = self.ends
         while ends[job] == inf:
             self._step()
         return ends[job]
 
     def _step(self) -> None:
-        """Make everything happen that is next in the heap, and deal if that changes anything."""
+        """Process all entries of the heap's next instant, and deal if anything changed."""
         heap, due, ends = self.heap, self.due, self.ends
         now, touched, turns = heap[0][0], [], False
         while heap and heap[0][0] <= now:
@@ -212,7 +212,7 @@ class _Present:
         return queue
 
     def _deal(self, now: float, touched: list[int]) -> None:
-        """Divide the GPUs between queues, and deal those of each queue that has changed."""
+        """Divide the GPUs between queues, and deal to the jobs of each queue that has changed."""
         gpus = self.jobs.gpus
         use = [min(gpus, sums[-1]) for sums in self.sums]
         first, least = self._oldest(now)
@@ -226,14 +226,14 @@ class _Present:
                 self._set(now, queue, self._fill(queue, share))
 
     def _oldest(self, now: float) -> tuple[int, int]:
-        """Return the queue of the oldest job and its least width, or zeros before its turn."""
+        """Return the queue and least width of the oldest job; zeros before its turn."""
         first = min((line[0] for line in self.line if line), default=None)
         if first is None or self.rule.turns[first] > now:
             return 0, 0
         return self.rule.queues[first], self.jobs.leasts[first]
 
     def _deal_gangs(self, now: float, use: list[int], first: int, least: int) -> None:
-        """Deal all queues; what a queue cannot use, as a gang does not fit, is for the others."""
+        """Deal to all queues; GPUs left because a gang does not fit go to other queues."""
         queues = range(len(use))
         while True:
             shares = self.rule.shares(tuple(use), first, least)
@@ -261,9 +261,9 @@ class _Present:
             self._set(now, queue, widths[queue])
 
     def _fill(self, queue: int, share: int) -> list[int]:
-        """Return the GPUs of the first jobs of a queue, the caps raised until the share is used.
+        """Return the GPUs of the first jobs of a queue; caps are raised until the share is used.
 
-        With jobs that all run on 1 GPU, the first level at which the caps add up to the share.
+        If all jobs can run on 1 GPU, it is the first level at which the caps add up to the share.
         """
         caps, leasts, line = self.rule.caps, self.jobs.leasts, self.line[queue]
         found: list[int] = []
@@ -290,7 +290,7 @@ class _Present:
         return found
 
     def _set(self, now: float, queue: int, widths: list[int]) -> None:
-        """Give the first jobs of a queue these GPUs, and no others."""
+        """Give the first jobs of a queue these numbers of GPUs, and stop its other jobs."""
         line, width = self.line[queue], self.width
         for job, gpus in zip(line, widths):  # noqa: B905  the others get nothing
             if width[job] != gpus:
@@ -300,7 +300,7 @@ class _Present:
         self.running[queue] = len(widths)
 
     def _resize(self, now: float, job: int, gpus: int) -> None:
-        """Let a job run on so many GPUs from now on."""
+        """Let a job run on this number of GPUs from now on."""
         speeds = self.jobs.speeds[job]
         worked = now - self.since[job] - self.overhead[job]
         if worked > 0.0:
@@ -311,7 +311,7 @@ class _Present:
         if not gpus:
             self.overhead[job], self.due[job] = 0.0, inf
             if own == inf:
-                self.done[job] = 0.0  # it begins again
+                self.done[job] = 0.0  # it restarts
             return
         done = self.done[job]
         overhead = 0.0

@@ -1,8 +1,8 @@
 """The search: points in generations, each simulated on several samples (§3.3).
 
-What a generation contains depends on the seed and on the results before it only, so neither the
-number of processes nor an interruption changes anything. The results of each point are a folder
-of `runs`, which a repeated command reads again.
+A generation depends only on the seed and on earlier results, so neither the number of processes nor
+an interruption affects the results. The results of each point are stored in a folder of `runs`,
+from which a repeated command reads them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from replay.search.space import Point, Space
 from sia.console.errors import UserError
 
 GENERATION = 20
-"""Points of a generation, and of SPEA2's archive: a front that fits in one table."""
+"""Points in a generation and in SPEA2's archive, so that a front fits in one table."""
 
 BARREN = 20
 """Generations without a new point after which the space counts as exhausted."""
 
 Done = Callable[[str, int, int], None]
-"""Called with what is counted, how many are done, and of how many."""
+"""Called with the name of what is counted, the number done, and the total."""
 
 
 class SearchPlan(NamedTuple):
-    """What is searched, and how."""
+    """The parameters of a search."""
 
     space: Space
     algorithm: str
@@ -47,7 +47,7 @@ class SearchPlan(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """A point with the results of its simulations on the samples of one side."""
+    """A point with the results of its simulations on one side: training or test samples."""
 
     number: int
     point: Point
@@ -70,10 +70,10 @@ class Found(NamedTuple):
 def search(
     plan: SearchPlan, folder: Path, points: int, processes: int, done: Done, ray: str = ""
 ) -> Found:
-    """Evaluate so many points, the front of them on the test samples too. Raises UserError.
+    """Evaluate points on training samples, and their front also on test samples. Raises UserError.
 
     `folder` is the folder of results, opened by `replay.experiment.folder.opened`; `ray` is the
-    address of a Ray cluster that simulates in place of processes here.
+    address of a Ray cluster to use instead of local processes.
     """
     with _simulator(plan, folder, processes, ray) as simulator:
         found = _searched(plan, simulator, points, done)
@@ -123,7 +123,7 @@ def _searched(plan: SearchPlan, simulator: _Simulator, most: int, done: Done) ->
 
 
 class _Simulator:
-    """Simulates points in this process or in others; finished points are read from their runs."""
+    """Simulates points in this process or others; reads finished points from their runs."""
 
     def __init__(self, plan: SearchPlan, folder: Path, executor: Executor | None) -> None:
         self._plan, self._folder, self._executor = plan, folder, executor
@@ -138,7 +138,7 @@ class _Simulator:
         before: int = 0,
         total: int | None = None,
     ) -> list[Evaluated]:
-        """Return the results of points on the samples of a side, in the same order."""
+        """Return the results of points on the samples of one side, in the same order."""
         total = len(numbered) if total is None else total
         places = [2 * number + (side == "test") for number, _ in numbered]
         todo = [
@@ -172,7 +172,7 @@ class _Simulator:
     def _simulated(
         self, todo: Sequence[tuple[int, int, Point]], side: str
     ) -> Iterator[tuple[int, int, Point, list[Measured]]]:
-        """Yield the results of each point when all of its samples are simulated."""
+        """Yield the results of each point as soon as all of its samples are simulated."""
         samples = self._samples[side]
         if self._executor is None:
             for place, number, point in todo:

@@ -1,7 +1,7 @@
 """The space of a search: what its dimensions mean as settings of `wfq` (§3.3).
 
 The heuristic space has four dimensions: T, W, ζ and δ. The raw space has the number of queues, each
-limit and each weight in place of T and W; it is there to show what the heuristics are worth.
+limit and each weight instead of T and W; it is there to measure the benefit of the heuristics.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from sia.console.errors import UserError
 from sia.policies.wfq.queues import limits_of, weights_of
 
 LEAST_W, MOST_W = -1.0, 4.0
-"""Bounds of W. With 4, each queue has a fiftieth of the weight of the one before, nearly strict
-priority; below -1 hardly any but the longest jobs would run."""
+"""Bounds of W. With 4, each queue has a fiftieth of the weight of the one before, which is nearly a
+strict priority; below -1, almost only the longest jobs would run."""
 
 LEAST_DELTA, MOST_DELTA = 0.05, 1.0
-"""Bounds of δ. With 1 the first step takes all caps away; below 0.05 steps hardly differ."""
+"""Bounds of δ. With 1, the first step removes all caps; below 0.05, steps hardly differ."""
 
 MOST_QUEUES = 12
-"""Most queues of a point, unless the cluster has fewer GPUs. With more, whole GPUs of a pool of 64
-could not follow the weights, and a label would be too long for the name of a folder."""
+"""Largest number of queues of a point; at most one per GPU. With more, whole GPUs of a pool of 64
+could not represent the weights, and a label would be too long for the name of a folder."""
 
 LEAST_WEIGHT = 0.01
-"""Smallest weight of a raw queue beside the largest, 1."""
+"""Smallest weight of a raw queue; the largest is 1."""
 
 DIGITS, LIMIT_DIGITS, WEIGHT_DIGITS = 3, 6, 4
 """Significant digits of T, of limits (rounded up) and of weights in labels."""
 
 ROUNDING = 1e-9
-"""What sums of squares may be off, relative to their value."""
+"""Relative tolerance for rounding errors of sums of squares."""
 
 
 class Point(NamedTuple):
-    """Settings of `wfq`: its label, and the queues that the label makes of the history."""
+    """Settings of `wfq`: the label, and the queues that it gives with this history."""
 
     label: str
     limits: tuple[float, ...]
@@ -49,7 +49,7 @@ class Point(NamedTuple):
 
     @property
     def settings(self) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
-        """Everything that decides, without the label."""
+        """All settings without the label: equal settings decide equally."""
         return self.limits, self.weights, self.zeta, self.delta
 
     @property
@@ -61,7 +61,7 @@ class Point(NamedTuple):
 def queues_label(
     limits: Sequence[float], weights: Sequence[float], zeta: float, delta: float
 ) -> str:
-    """Return the label of given queues."""
+    """Return the label for given queues."""
     parts = [f"weights={'+'.join(f'{weight:g}' for weight in weights)}"]
     if limits:
         parts.insert(0, f"sizes={'+'.join(map(_limit, limits))}")
@@ -69,14 +69,14 @@ def queues_label(
 
 
 def _limit(value: float) -> str:
-    """Return a limit without an exponent, whose `+` would separate two limits."""
+    """Format a limit without an exponent, as the `+` of one would separate two limits."""
     return f"{value:.0f}" if value >= 10.0**LIMIT_DIGITS else f"{value:.{LIMIT_DIGITS}g}"
 
 
 def spread_of(sizes: Sequence[float]) -> float:
-    """Return a T that makes one queue, and hardly more than needed: the most C² up to any size.
+    """Return about the smallest T that gives one queue: the maximum of C² up to any size.
 
-    This is more than C² of all sizes if the largest ones are much alike. `sizes` ascend. O(n).
+    It exceeds C² of all sizes if the largest sizes are similar. `sizes` must ascend. O(n).
     """
     most = mean = squares = 0.0
     for count, size in enumerate(sizes, 1):
@@ -95,7 +95,8 @@ class Space(ABC):
     def __init__(self, sizes: Sequence[float], gpus: int, *, capped: bool = True) -> None:
         """Take the sizes of the history in ascending order. Raises UserError.
 
-        `capped` is whether some jobs use more GPUs less well, so that ζ and δ change anything.
+        `capped` is whether some jobs use additional GPUs less efficiently; else ζ and δ have no
+        effect.
         """
         self.capped = capped
         if sizes[0] == sizes[-1]:
@@ -107,7 +108,7 @@ class Space(ABC):
         self.queues = min(MOST_QUEUES, gpus)
 
     def caps(self, genes: Sequence[float]) -> tuple[float, float]:
-        """Return ζ and δ of two genes, or no caps if these would change nothing."""
+        """Return ζ and δ of two genes; without caps if these would have no effect."""
         if not self.capped:
             return 0.0, 1.0
         zeta, delta = genes
@@ -115,15 +116,15 @@ class Space(ABC):
 
     @abstractmethod
     def point(self, genome: Genome) -> Point:
-        """Return what a genome stands for. Values are rounded, so that labels are short."""
+        """Return the point of a genome. Values are rounded, so that labels are short."""
 
     @abstractmethod
     def first(self) -> list[Genome]:
-        """Return the extremes to begin with: FIFO first, then fair, short jobs first and more."""
+        """Return extreme genomes to begin with: FIFO, then fair, short jobs first and others."""
 
 
 class HeuristicSpace(Space):
-    """T and W, then ζ and δ. T is drawn by its logarithm, from one queue to as many as may be."""
+    """T, W, ζ and δ. T is drawn by its logarithm, from one queue to the largest number."""
 
     def __init__(self, sizes: Sequence[float], gpus: int, *, capped: bool = True) -> None:
         """Find the bounds of T."""
@@ -133,7 +134,7 @@ class HeuristicSpace(Space):
         self.lowest = self._lowest()
 
     def _lowest(self) -> float:
-        """Return the smallest T, to 3 digits, with no more queues than there may be."""
+        """Return the smallest T, to 3 digits, that does not give too many queues."""
         low, high = self.highest / 1e6, self.highest
         while high / low > 1.01:
             middle = _rounded((low * high) ** 0.5)
@@ -164,28 +165,28 @@ class HeuristicSpace(Space):
 
 
 def w_gene(decay: float) -> float:
-    """Return the gene of W."""
+    """Return the gene for a value of W."""
     return (decay - LEAST_W) / (MOST_W - LEAST_W)
 
 
 def _with_caps(queues: Sequence[Sequence[float]], *, capped: bool) -> list[Genome]:
-    """Return genomes with these first genes, without caps and, if they may be, with usual ones."""
+    """Return genomes with these first genes: without caps and, if `capped`, with usual ones."""
     if not capped:
         return [tuple(genes) for genes in queues]
     return [(*genes, *caps) for genes in queues for caps in ((0.0, 1.0), (0.6, 0.15))]
 
 
 class RawSpace(Space):
-    """The number of queues, their limits and weights themselves, then ζ and δ.
+    """The number of queues, their limits and weights, ζ and δ.
 
-    A limit is a quantile of the sizes, so that each draw splits the jobs; weights are drawn by
-    their logarithm.
+    A gene of a limit is a quantile of the sizes, so that every limit divides the jobs; weights are
+    drawn by their logarithm.
     """
 
     def __init__(
         self, sizes: Sequence[float], gpus: int, queues: int | None = None, *, capped: bool = True
     ) -> None:
-        """Allow up to so many queues; by default as many as the heuristics may make."""
+        """Allow up to this number of queues; by default as many as the heuristic space."""
         super().__init__(sizes, gpus, capped=capped)
         self.queues = queues or self.queues
         self.dimensions = 2 * self.queues + 2 * capped
@@ -208,7 +209,7 @@ class RawSpace(Space):
         return Point(label, limits, weights, zeta, delta)
 
     def first(self) -> list[Genome]:
-        """Return the extremes of the heuristics, with as many jobs in each queue."""
+        """Return the extremes of the heuristics, with equal numbers of jobs in all queues."""
         n = self.queues
         parts = [i / n for i in range(1, n)]
         even, steep = [1.0] * n, [1.0 - i / max(1, n - 1) for i in range(n)]

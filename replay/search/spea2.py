@@ -1,9 +1,9 @@
 """SPEA2, the strength Pareto evolutionary algorithm (Zitzler, Laumanns, Thiele 2001).
 
-Fitness counts by whom a candidate is dominated, and how strong they are; among equals, candidates
-in crowded regions are worse. An archive of fixed size keeps the front, and thins it out where it is
-densest. Distances are measured in parts of the range of each objective, because objectives have
-different units.
+The fitness of a candidate is the sum of the strengths of those that dominate it; among equals,
+candidates in crowded regions are worse. An archive of fixed size keeps the front, and thins it out
+where it is densest. Each objective is divided by its range before distances are measured, because
+objectives have different units.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from random import Random
 from replay.search.algorithms import Genome, Individual, dominates, random_genome
 
 CROSSOVER = 0.9
-"""Share of children that mix two parents; the others are mutated copies."""
+"""Share of children that mix two parents; the others are mutated copies of one."""
 
 SPREAD_CROSSED, SPREAD_MUTATED = 1.0, 3.0
-"""PiecewiseUniform indices of simulated binary crossover and polynomial mutation: the larger, the
+"""Distribution indices of simulated binary crossover and polynomial mutation: the larger, the
 nearer are children to their parents. The usual 15 and 20 are for tens of thousands of evaluations;
 with the few hundred that simulations allow they found less than chance on two test functions."""
 
 
 class Spea2:
-    """Generations by binary tournaments among an archive as large as a generation."""
+    """Breeds generations by binary tournaments in an archive of the size of a generation."""
 
     def __init__(self, dimensions: int, size: int, random: Random) -> None:
         """Start with an empty archive of `size` candidates."""
@@ -33,7 +33,7 @@ class Spea2:
         self._fitness: list[float] = []
 
     def tell(self, candidates: Sequence[Individual]) -> None:
-        """Choose the next archive from the present one and a generation. O(n² log n) for n both."""
+        """Choose the next archive from it and a generation. O(n² log n), n = both sizes."""
         union: dict[Individual, None] = dict.fromkeys([*self.archive, *candidates])
         pool = list(union)
         self.archive = select(pool, self._size)
@@ -58,10 +58,10 @@ class Spea2:
 
 
 def fitness(candidates: Sequence[Individual]) -> list[float]:
-    """Return the fitness of each candidate: below 1 if none dominates it; the lower the better.
+    """Return the fitness of each candidate: below 1 if none dominates it; lower is better.
 
-    The raw fitness is the sum of the strengths of those that dominate a candidate; the strength is
-    the number that one dominates. The density added to it is 1 / (2 + distance to the k-th
+    The strength of a candidate is the number that it dominates; its raw fitness is the sum of the
+    strengths of those that dominate it. The density added to it is 1 / (2 + distance to the k-th
     nearest), with k = √n. O(n² log n).
     """
     values = [candidate.values for candidate in candidates]
@@ -85,8 +85,8 @@ def fitness(candidates: Sequence[Individual]) -> list[float]:
 def select(candidates: Sequence[Individual], size: int) -> list[Individual]:
     """Return the next archive (environmental selection), in order of the candidates.
 
-    These are all that none dominates. If they are fewer than `size`, the fittest others fill it; if
-    they are more, the one nearest to another is removed until they fit.
+    It consists of the candidates that none dominates. If they are fewer than `size`, the fittest
+    others are added; if they are more, the one nearest to another is removed until they fit.
     """
     ranks = fitness(candidates)
     best = [i for i, rank in enumerate(ranks) if rank < 1]
@@ -117,7 +117,7 @@ def _thinned(values: Sequence[Sequence[float]], kept: list[int], size: int) -> l
 
 
 def _scaled(values: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Return objectives as parts of their range among these values."""
+    """Divide each objective by its range among these values."""
     lows = [min(column) for column in zip(*values, strict=True)]
     highs = [max(column) for column in zip(*values, strict=True)]
     return [
@@ -130,7 +130,7 @@ def _scaled(values: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
 
 
 def _crossed(random: Random, left: Genome, right: Genome) -> tuple[Genome, Genome]:
-    """Return two children by simulated binary crossover; a dimension is mixed at even odds."""
+    """Return two children by simulated binary crossover; each dimension is mixed with 50 %."""
     pairs = []
     for a, b in zip(left, right, strict=True):
         if random.random() < 0.5:

@@ -1,8 +1,8 @@
-"""Workloads to search on: what jobs there are, how often one arrives, and samples of both (§3.3).
+"""Workloads to search on: sources of jobs with a rate of arrival, and samples of them (§3.3).
 
-A workload is a list of jobs of a log with the rate at which they arrived, or the distributions of a
-workload file. A sample draws jobs from it one by one, with arrivals of a Poisson process. Jobs for
-training and for testing are apart: no job of a log is drawn for both.
+A workload consists of the jobs of a log with their rate of arrival, or of the distributions of a
+workload file. The jobs of a sample are drawn one by one, with arrivals of a Poisson process. No job
+of a log is drawn both for training and for testing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sia.policies.shared.elastic import least_width, size_of
 from sia.wording import counted, did_you_mean, some
 
 MIN_JOBS = 20
-"""Fewest jobs of a log to draw from: with less than ten for training and ten for testing, a sample
-repeats the same few jobs, and no queue limit is more than an accident."""
+"""Smallest number of jobs of a log: with fewer than ten for training and ten for testing, a sample
+would repeat the same few jobs, and queue limits would depend on chance."""
 
 SIZES_DRAWN = 2000
-"""Jobs drawn from distributions to know their sizes, so that every percent has twenty."""
+"""Number of jobs drawn from distributions to estimate the sizes: twenty for every percent."""
 
 Side = Literal["train", "test"]
 
@@ -44,27 +44,27 @@ class JobSource(ABC):
     """Jobs that arrive at `rate` a second, to be run on `gpus` GPUs."""
 
     def __init__(self, gpus: int, rate: float, sizes: Sequence[float]) -> None:
-        """`sizes` are those of its jobs, in GPU-seconds on their least widths."""
+        """`sizes` are the sizes of its jobs, in GPU-seconds on their least widths."""
         self.gpus, self.rate = gpus, rate
         self.capped = False
-        """Whether the speed of some jobs is not in proportion to their GPUs."""
+        """Whether the speed of some jobs is not proportional to their GPUs."""
         self.sizes = sorted(sizes)
 
     @property
     def load(self) -> float:
-        """GPU-time asked for, on least widths, as a part of what there is."""
+        """GPU-time that jobs request, on least widths, as a share of the available GPU-time."""
         return self.rate * fsum(self.sizes) / len(self.sizes) / self.gpus
 
     def at_load(self, load: float) -> None:
-        """Let jobs arrive as often as makes this load."""
+        """Set the rate of arrival that gives this load."""
         self.rate *= load / self.load
 
     @abstractmethod
     def draw(self, side: Side, random: Random) -> Arrival:
-        """Return a job of a side, submitted at no particular time."""
+        """Draw a job for training or testing (`side`), without a submission time."""
 
     def sample(self, side: Side, number: int, arrivals: int, seed: int) -> Sample:
-        """Return sample `number` of a side; equal arguments give an equal sample. O(arrivals)."""
+        """Return sample `number` of a side; equal arguments give equal samples. O(arrivals)."""
         random = Random(f"{seed} {side} {number}")  # noqa: S311  a simulation, no secret
         now, found = 0.0, []
         for i in range(arrivals):
@@ -75,10 +75,10 @@ class JobSource(ABC):
 
 
 class LogSource(JobSource):
-    """The jobs of one pool of a log. One half, drawn by the seed, is for training."""
+    """The jobs of one pool of a log. A random half, which the seed selects, is for training."""
 
     def __init__(self, arrivals: Sequence[Arrival], gpus: int, seed: int) -> None:
-        """Take the jobs of a pool. Raises UserError for too few, or all at once."""
+        """Take the jobs of a pool. Raises UserError for too few, or if all arrive at once."""
         never = sum(job.preemptible == NEVER_STOPPED for job, _ in arrivals)
         if never:
             raise UserError(
@@ -109,12 +109,12 @@ class LogSource(JobSource):
         }
 
     def draw(self, side: Side, random: Random) -> Arrival:
-        """Return a job of the half of the log that belongs to a side."""
+        """Draw a job from the half of the log that belongs to a side."""
         return random.choice(self._sides[side])
 
 
 def jobs_of_pool(trace: Trace, pool: str | None) -> Sequence[Arrival]:
-    """Return the jobs of a pool; without a name, of the only one. Raises UserError."""
+    """Return the jobs of a pool; without a name, of the only pool. Raises UserError."""
     pools = list(dict.fromkeys(arrival.job.pool for arrival in trace.arrivals))
     if pool is None:
         if len(pools) > 1:
@@ -132,10 +132,10 @@ def jobs_of_pool(trace: Trace, pool: str | None) -> Sequence[Arrival]:
 
 
 class WorkloadSource(JobSource):
-    """A workload of distributions, whose jobs arrive at a load of so many GPUs."""
+    """A workload of distributions, whose jobs arrive at a given load."""
 
     def __init__(self, workload: JobMix, gpus: int, load: float) -> None:
-        """Draw some jobs to know their sizes."""
+        """Draw some jobs to estimate their sizes."""
         self._workload = workload
         random = Random("sizes")  # noqa: S311  a simulation, no secret
         drawn = (self.draw("train", random) for _ in range(SIZES_DRAWN))
@@ -144,9 +144,9 @@ class WorkloadSource(JobSource):
 
     @property
     def load(self) -> float:
-        """GPU-time asked for, as expected of the distributions, as a part of what there is."""
+        """Expected GPU-time that jobs request, as a share of the available GPU-time."""
         return self.rate * self._workload.service.mean / self.gpus
 
     def draw(self, side: Side, random: Random) -> Arrival:
-        """Return a new job; the two sides have different randomness."""
+        """Draw a new job; the two sides have different random numbers."""
         return draw_job(self._workload, random)

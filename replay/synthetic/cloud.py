@@ -28,8 +28,8 @@ from sia.policies import make
 from sia.wording import DAY, MINUTE
 
 PAUSES = [MINUTE * 10 ** (i / 8) for i in range(37)]
-"""Mean pauses between two experiments of a user, in seconds, among which one that gives the wanted
-load is searched: from a minute to three weeks, in steps of a third."""
+"""Candidates for the mean pause between two experiments of a user, in seconds; the one that gives
+the wanted load is used. They go from a minute to three weeks, in steps of a third."""
 
 JOBS_A_DAY = 60
 """Approximate number of jobs of a pool, measured over seeds: used to refuse a log that would not
@@ -66,7 +66,8 @@ def _nature(cloud: Cloud, seed: int, name: str) -> PoolProfile:
     quota = width * max(int(fewest), round(drawn / width))
     load_of_pool = random.uniform(*cloud.load)
     burst = _log_uniform(random, cloud.burst)
-    # A burst's mean, not its median, and half of a user's time: the rest is thought and slept.
+    # Use the mean of a burst, not its median. Jobs run half of a user's time: the rest is for
+    # thinking and sleeping.
     busy = burst * exp(cloud.burst_spread**2 / 2) / 2
     least, greatest = cloud.users
     return PoolProfile(

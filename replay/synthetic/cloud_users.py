@@ -53,7 +53,7 @@ class User:
 
     def _wait(self, random: Random, *, again: bool) -> float:
         if not self._bursts:
-            return random.uniform(0, self._pause)  # at second 0 they are anywhere in their ways
+            return random.uniform(0, self._pause)  # at second 0, somewhere in a pause
         if not again:
             return random.expovariate(1 / self._pause)
         if self._tuned:

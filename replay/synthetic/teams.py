@@ -1,8 +1,8 @@
-"""A made-up company whose teams share a cloud: the workload of `sia demo`, without end.
+"""A fictitious company whose teams share a cloud: the endless workload of `sia demo`.
 
-The users are those of `cloud.py`, in a closed loop, but their jobs are drawn as time goes on. A
-user submits the next jobs some time after the last ones have ended, so there are fewer jobs while
-waits are long. Each team has habits of its own, which give every week the same story.
+The users are those of `cloud.py`, in a closed loop, but their jobs are drawn as time passes. A user
+submits the next jobs some time after the last ones have ended, so fewer jobs arrive when waits are
+long. Each team has its own habits, so every week shows the same pattern.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ TEAMS = (
 
 
 class Crowd:
-    """The users of some teams, who submit jobs for ever and wait for their ends.
+    """The users of some teams, who submit jobs without end and wait for their results.
 
     Second 0 is midnight of a Monday. Which jobs a user submits depends on the seed alone, when
     depends on the ends of the user's earlier jobs. Memory is bounded: O(jobs that have not ended).

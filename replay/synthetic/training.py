@@ -21,8 +21,8 @@ WIDTHS: Mapping[int, float] = {1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01}
 """Shares of widths in GPUs."""
 
 CLASSES = ((0.72, 0.2, 8.0), (0.2, 8.0, 16.0), (0.05, 16.0, 72.0), (0.03, 72.0, 144.0))
-"""Share, least and most GPU-hours. The last class has no most in the paper; here it is twice its
-least."""
+"""Share, minimum and maximum of GPU-hours. The paper has no maximum for the last class; here it is
+twice the minimum."""
 
 MODES: Mapping[str, float] = {"static": 1.0, "accordion": 1.0, "gns": 1.0}
 """Shares of modes unless others are given, relative to each other."""
@@ -73,7 +73,7 @@ def make_training(
 def _regimes(
     speeds: Mapping[JobModel, float], kind: JobModel, mode: str, seconds: float
 ) -> tuple[Regime, ...]:
-    """Return regimes that take about so many seconds: the most whole epochs, and at least one."""
+    """Return regimes of about this duration: the largest number of whole epochs, at least one."""
 
     def of(epochs: int) -> tuple[Regime, ...]:
         found = []

@@ -1,4 +1,4 @@
-"""Say what a replay means for a decision: which policy to use, what it gains, what it risks.
+"""The verdict of a replay: which policy to use, what it gains, and what it risks.
 
 Imports: run, logs.
 """

@@ -1,9 +1,9 @@
-"""Compare the forecasts of a replay with what then happened.
+"""Compare the forecasts of a replay with the actual values.
 
-For loads: the GPUs that new jobs of a pool held at once in a window, from arrival to end, against
-the forecast at the window's beginning. Windows of each length follow each other without overlap.
-In clusters with cells a job counts with the GPUs of its cells, as in the forecasts.
-For run times: whether jobs that were expected to end within a window did.
+For loads: the peak of GPUs that new jobs of a pool held in a window, from arrival to end, is
+compared with the forecast at the window's beginning. Windows of each length follow each other
+without overlap. In clusters with cells, a job counts with the GPUs of its cells, as in the
+forecasts. For run times: whether jobs that were expected to end within a window did so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Gpus = NDArray[np.int64]
 
 
 class Compared(NamedTuple):
-    """Forecasts and what happened, in windows of one length: arrays (pools, windows)."""
+    """Forecasts and actual values in windows of one length: arrays (pools, windows)."""
 
     length: float
     begins: NDArray[np.float64]
@@ -80,7 +80,7 @@ def _peaks(
     last: int,
     gpus: Callable[[str, int], int],
 ) -> Iterator[tuple[int, Gpus]]:
-    """Yield the number of a length, and the peaks of all pools, for each window in order."""
+    """Yield, for each window in order, the index of its length and the peaks of all pools."""
     peaks = Peaks(pools, max(lengths) + 1)
     events: list[tuple[float, int, int]] = []  # ends before arrivals
     for i, (arrival, end) in enumerate(
@@ -128,7 +128,7 @@ def _at(steps: _Steps | None, times: NDArray[np.float64]) -> Gpus:
 
 
 def loads_summary(found: Sequence[Compared], quotas: Sequence[int]) -> list[dict[str, Any]]:
-    """Return how often and by how much the load forecasts of each length were right.
+    """Return how often the load forecasts of each length were high enough, and by how much.
 
     A pool whose forecast is its whole quota or more reserves all of its GPUs (`all_reserved`), as
     it does without history. Else the forecast was high enough (`covered`) or too low (`missed`).
@@ -179,7 +179,7 @@ def run_times_summary(result: Result, settings: Settings) -> list[dict[str, Any]
 def accuracy_of(
     result: Result, table: PoolTable, settings: Settings, quotas: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the forecasts of a policy against what happened, as plain values."""
+    """Return the forecasts of a policy and the actual values, as plain values."""
     limits = [quotas[pool.name] for pool in table.pools]
     return {
         "policy": result.schedule.policy,

@@ -45,7 +45,7 @@ def outcome_of(policy: str, kind: Kind, measures: Mapping[str, Any]) -> Outcome:
 def add_verdict(
     table: PoolTable, settings: Settings, summary: dict[str, Any], results: Sequence[Result]
 ) -> Recommendation:
-    """Add the verdict to a summary, under the key `verdict`, and return what it rests on."""
+    """Add the verdict to a summary, under the key `verdict`; return the recommendation."""
     measures = summary["policies"]
     outcomes = [
         outcome_of(label, kind_of(settings, label), measures[label])
@@ -95,7 +95,7 @@ def pools_in(measures: Mapping[str, Any]) -> Mapping[str, Any]:
 def _baseline(
     recommendation: Recommendation, results: Mapping[str, Result], measures: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the entry of the baseline: on the submissions of the policy that it is shown with."""
+    """Return the entry of the baseline, for the submissions of the policy that it is shown with."""
     shown = recommendation.today or recommendation.perfect
     label = next(iter(results)) if shown is None else shown.policy
     own = measures[label]

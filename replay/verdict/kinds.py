@@ -1,4 +1,4 @@
-"""Sort policies by what a cluster could do with them."""
+"""Classify policies by whether a live cluster could use them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Answer = Literal[
     "share", "too many delayed", "no gain", "nothing lent", "only the future", "no policy shares",
     "pools alone", "nothing measured",
 ]  # fmt: skip
-"""The verdict, or why there is none: see `recommend`."""
+"""The answer of a verdict, or the reason why there is none: see `recommend`."""
 
 
 class Outcome(NamedTuple):

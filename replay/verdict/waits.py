@@ -1,4 +1,4 @@
-"""How long jobs wait without and with sharing, by pool and by width."""
+"""The waits of jobs without and with sharing, by pool and by width."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CAREFUL = "sia@peaks:0.98+survival:0.95+guard"
 """A more careful policy, to try if those that were replayed delay too many jobs."""
 
 HISTORY = 14 * DAY
-"""Seconds of history that `peaks` looks back on; with less it reserves more."""
+"""Seconds of history that `peaks` uses; with less history it reserves more."""
 
 
 class Ground(NamedTuple):
@@ -80,7 +80,7 @@ def _details(recommendation: Recommendation, ground: Ground) -> Iterator[str]:
 
 
 def _cells(recommendation: Recommendation, ground: Ground) -> Iterator[str]:
-    """Say what forecasts do in a cluster with cells, where GPUs that idle need not lie together."""
+    """Explain forecasts in a cluster with cells, where idle GPUs may lie far apart."""
     today = recommendation.today
     if ground.in_cells and today is not None and load(today.policy).needs.loads:
         yield (

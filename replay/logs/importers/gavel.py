@@ -2,11 +2,11 @@
 
 A log has one row per job: type such as `LM (batch size 10)`, command, folder, name of the option
 for steps, whether it needs data, steps, GPUs, mode, weight, SLO, duration, submission in seconds.
-Older ones lack the duration, or the mode and the duration. The duration is one by another table,
-so it is not used.
+Older logs lack the duration, or the mode and the duration. The duration is not used, because it
+was computed from another throughput table.
 
-The second file says how fast each type is: Gavel's JSON, of which the V100s' rows of jobs alone are
-read, or a table `model,config,width,steps_per_second`.
+The second file has the speed of each type: Gavel's JSON, of which only the rows of jobs that run
+alone on V100s are read, or a table `model,config,width,steps_per_second`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _budget(cells: Sequence[str], at: int) -> float | None:
 
 
 def _speed(speeds: Speeds, kind: JobModel, notes: dict[str, None]) -> float:
-    """Return how fast a job is; of an unknown batch size or width, as fast as the nearest."""
+    """Return a job's speed; that of the nearest batch size and width if its own are not listed."""
     exact = speeds.get(kind)
     if exact is not None:
         return exact
@@ -161,7 +161,7 @@ def _speed(speeds: Speeds, kind: JobModel, notes: dict[str, None]) -> float:
         f"the speed of {kind.model} {kind.batch} on {kind.width} GPUs is unknown, so that of "
         f"{near.batch} on {near.width} counts"
     ] = None
-    # At another batch size, as many samples a second.
+    # Assume that the samples per second do not depend on the batch size.
     return speeds[near] * near.batch / kind.batch
 
 
@@ -207,7 +207,7 @@ def _table(path: Path) -> dict[JobModel, float]:
         speed = number(cells, names[3], at[names[3]], zero=False, unit="steps a second")
         kind = JobModel(cells[at["model"]].strip(), batch, width)
         if kind in found:
-            raise BadCellError("config", "it stands twice", "remove one of the rows", "")
+            raise BadCellError("config", "a second row of this model", "remove one", "")
         found[kind] = speed
 
     with open_table(path) as table:

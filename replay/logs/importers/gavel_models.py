@@ -15,7 +15,7 @@ SAMPLES: Mapping[str, int] = {
     "ResNet-18": 50_000, "ResNet-50": 100_000, "Transformer": 10_000, "LM": 59_675,
     "Recommendation": 117_907,
 }  # fmt: skip
-"""Samples an epoch."""
+"""Number of samples in an epoch, by model."""
 
 LARGEST: Mapping[str, int] = {"LM": 80, "ResNet-18": 256, "ResNet-50": 128, "Recommendation": 8192}
 """The largest batch size of models that change it; `Transformer` never does."""
@@ -36,7 +36,7 @@ GROWS: Mapping[tuple[str, int, int], tuple[int, ...]] = {
     ("Recommendation", 512, 1): (21, 41, 71, 91), ("Recommendation", 1024, 1): (21, 51, 91),
     ("Recommendation", 2048, 1): (21, 41), ("Recommendation", 4096, 1): (41,),
 }  # fmt: skip
-"""By model, first batch size and width: the epochs, from 0, at which GNS doubles the batch size."""
+"""The epochs (from 0) at which GNS doubles the batch size, by model, first batch size and width."""
 
 
 class JobModel(NamedTuple):
@@ -67,7 +67,7 @@ def _static(_: JobModel, __: int) -> _Sizes | None:
 
 
 def _gns(job: JobModel, epochs: int) -> _Sizes | None:
-    """Double the batch size; the last epoch is at the first size after two doublings, as there."""
+    """Double the batch size; after two doublings the last epoch has the first size, as there."""
     grows = GROWS.get((job.model, job.batch, job.width), ())
 
     def batch(epoch: int) -> int:
@@ -112,7 +112,7 @@ _MODES = {"static": _static, "accordion": _accordion, "gns": _gns}
 def batch_runs(mode: str, job: JobModel, epochs: int) -> list[BatchRun]:
     """Return the batch sizes of a job's epochs, in order. O(changes), whatever the epochs.
 
-    A mode of a plugin, of which no change is known here, changes nothing.
+    For the mode of a plugin no changes are known, so the batch size stays the same.
     """
     sizes = _MODES.get(mode, _static)(job, epochs)
     if sizes is None:

@@ -1,6 +1,6 @@
 """Google's cluster trace of 2011 (clusterdata-2011): `job_events`.
 
-The table is split add_to parts, `part-00000-of-00500.csv.gz` and so on, without headers: time in
+The table is split into parts, `part-00000-of-00500.csv.gz` and so on, without headers: time in
 microseconds, missing info, job ID, event type, user, scheduling class, job name, logical job name.
 Time 0 means before the trace, and 2⁶³ − 1 means after it. LOG is one part or the folder that
 contains all parts.

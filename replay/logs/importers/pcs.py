@@ -4,8 +4,8 @@ The log has one row per job: job_id, pool, submit, service, max_width, model. `s
 GPU-seconds on one GPU; a job runs on 1 to `max_width` GPUs. The second file has the speed-up of
 each model: model, gpus, speedup. Past the end of a model's table its speed-up stays the same.
 
-A job's width is its `max_width`, for policies that do not change widths. PCS simulates each virtual
-cluster by itself on 64 GPUs, each with a clock of its own, so that pools do not share.
+Under policies that do not change widths, a job runs on `max_width` GPUs. PCS simulates each virtual
+cluster separately on 64 GPUs, with times of its own, so the pools do not share.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read(log: Path, second: Path | None) -> tuple[Trace, PoolTable | None]:
 
 
 def _read_speedups(path: Path) -> Speedups:
-    """Return the speed-ups by model; where a table falls, it is held. Raises UserError."""
+    """Return the speed-ups by model; a decrease is ignored. Raises UserError."""
     found: Speedups = {}
     with open_table(path, SPEEDUPS) as table:
         at = columns_of(path, table.header, SPEEDUPS)

@@ -109,7 +109,7 @@ def _job(cells: Sequence[str], at: dict[str, int], found: ImportedJobs) -> None:
             return cells[at[column]].strip() if column in at else ""
 
         pool = text("Partition").partition(",")[0] or PARTITION
-        # Slurm sets the submission of a requeued job anew, but not that of a job that it migrates.
+        # Slurm updates the submission time of a requeued job, but not of a job that it migrates.
         submit = min(submit, start)
         estimate = _limit(text("Timelimit"))
         job = Job(
@@ -125,7 +125,7 @@ def _gpus(cells: Sequence[str], at: dict[str, int]) -> int:
     for column in RESOURCES:
         text = cells[at[column]] if column in at else ""
         if column.endswith("TRES"):
-            # A typed entry, gres/gpu:a100=4, repeats what the untyped one counts.
+            # The GPUs of a typed entry, gres/gpu:a100=4, are included in the untyped one.
             untyped = _UNTYPED.findall(text)
             gpus = sum(map(int, untyped or _TRES.findall(text)))
         else:

@@ -3,8 +3,8 @@
 The file has one row per point of a distribution: workload, quantity, value, cdf. Between two points
 a quantity is uniform. `service` is the work of a job, in GPU-seconds or, for workload-3, in
 GPU-minutes. A job has `trials`, each on `gpus_per_trial`: it runs on one GPU up to all of them
-together, and its speed is in proportion to them. Jobs arrive at random, at a rate that gives the
-load.
+together, and its speed is in proportion to them. Jobs arrive as a Poisson process, at the rate that
+gives the load.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POOL = "all"
 
 
 class Distribution(NamedTuple):
-    """A quantity: its values, ascending, with the probability of values up to each."""
+    """The distribution of a quantity: ascending values, and the probability up to each."""
 
     values: tuple[float, ...]
     cdf: tuple[float, ...]
@@ -55,7 +55,7 @@ class Distribution(NamedTuple):
 
 
 class JobMix(NamedTuple):
-    """What the jobs of a workload are drawn from."""
+    """The distributions from which the jobs of a workload are drawn."""
 
     name: str
     service: Distribution
@@ -111,7 +111,7 @@ def _distribution(points: Sequence[tuple[float, float]]) -> Distribution:
 def draw_jobs(
     workload: JobMix, count: int, gpus: int, load: float, seed: int
 ) -> tuple[Trace, PoolTable]:
-    """Draw jobs for one pool. Arrivals are a Poisson process at which `load` of the GPUs is used.
+    """Draw jobs for one pool. On average they use the share `load` of the GPUs.
 
     The same arguments give the same jobs.
     """
@@ -126,7 +126,7 @@ def draw_jobs(
 
 
 def draw_job(workload: JobMix, random: Random) -> Arrival:
-    """Draw a job without an id, submitted at no particular time."""
+    """Draw a job without ID and submission time."""
     service = workload.service.draw(random)
     trials = ceil(workload.trials.draw(random))
     most = min(MAX_QUOTA, trials * ceil(workload.gpus_per_trial.draw(random)))

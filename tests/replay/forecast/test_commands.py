@@ -309,7 +309,7 @@ def test_bins_foretold_too_short_are_below_the_diagonal():
         confusion=((2, 1), (3, 4)),
     )  # fmt: skip
     [(heading, rows)] = confusion_grid({"p": scores}, [300.0]).parts
-    assert heading == "p: 30.0 % foretold too short"
+    assert heading == "p: 30.0 % predicted too short"
     assert rows == [["to 5m", "3", "66.7", "33.3"], ["over 5m", "7", "42.9", "57.1"]]
 
 

@@ -42,7 +42,7 @@ def test_a_node_may_be_in_use_in_part(tmp_path):
         ("node,gpus,attributes\nm1,nan,\n", "row 2, column gpus: 'nan' is not allowed"),
         ("node,gpus,attributes\nm1,1,\nm1,1,\n", "row 3, column node: duplicate 'm1'; write one"),
         ("node,gpus,attributes\nm1,1,rack:\n", "column attributes: 'rack:' is no attribute; write"),
-        ("node,gpus,attributes\nm1,1,gpu gpu\n", "an attribute stands twice; remove one"),
+        ("node,gpus,attributes\nm1,1,gpu gpu\n", "an attribute is repeated; remove one"),
         ("node,gpus,attributes,free\nm1,1,,2\n", "2 GPUs are free, but the node has 1; write"),
         ("node,gpus,attributes,free\nm1,1,,-1\n", "column free: '-1' is not allowed"),
     ],
