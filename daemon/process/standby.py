@@ -74,7 +74,7 @@ class Candidate:
     def _free(self, seen: Seen) -> bool:
         """Return whether the lease was released, or has expired without a renewal seen here.
 
-        So after an outage of the server, the holder has a whole lease to renew it.
+        So after an outage of the server, the holder has `LEASE` seconds to renew the lease.
         """
         return not seen.holder or (seen.left <= 0 and uptime() - self._since >= LEASE)
 

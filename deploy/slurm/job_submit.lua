@@ -46,9 +46,9 @@ local function signal_in(script)
    return nil
 end
 
--- Users say in the comment what a job asks of SIA, like --comment=sia:deadline=in 2h,value=20. What they tell Slurm
--- instead is added: with --requeue the job can be stopped and run again, and the signal of --signal tells it to save
--- its work.
+-- Users write the job's fields for SIA into the comment, like --comment=sia:deadline=in 2h,value=20. Options that Slurm
+-- has itself are added to them: with --requeue the job can be stopped and run again, and the signal of --signal tells it
+-- to save its work.
 local function note_options(job)
    local said = job.comment or ""
    local more = {}

@@ -30,8 +30,8 @@ FRESH = 5
 """Number of steps between two evaluations of all starts; the other steps use only cheap starts."""
 
 CHEAP = 25.0
-"""A start is cheap if it is dearer than the cheapest by at most this many temperatures; beyond,
-its weight is below exp(-25)."""
+"""A start is cheap if it is dearer than the cheapest one by at most this many temperatures. All
+other starts have weights below exp(-25)."""
 
 STEEPER, FLATTER = 2.0, 0.95
 """Factors on the estimated curvature: after a step that was too long, and after each other step."""

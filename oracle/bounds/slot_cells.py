@@ -36,7 +36,8 @@ ENOUGH = 5e-4
 """Minimum relative increase of the bound for another round."""
 
 TAILS = 1e-4
-"""Minimum fraction of a task in its tail that counts. Interior points are positive everywhere."""
+"""Minimum fraction of a task in its tail that counts. Smaller ones are ignored, because solutions
+of interior-point methods are positive everywhere."""
 
 SLACK = 1e-6
 """Minimum cost advantage of a later start for which a horizon is extended. A smaller one is a

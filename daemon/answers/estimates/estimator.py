@@ -279,7 +279,7 @@ class EtaService:
     def _advance(self) -> None:
         """Count jobs that have run, until enough are counted.
 
-        An ended job is counted only some time after its end, and perhaps no event comes then.
+        An ended job is counted only some time after its end, and there may be no event then.
         """
         if not self.heard.lasting.knows():
             self.heard.lasting.advance(self._service.clock.now())

@@ -1,4 +1,7 @@
-"""Explain why a job is pending, runs or has ended: obstacles found by trials, and daemon facts."""
+"""Explain why a job is pending, runs or has ended: obstacles found by trials, and daemon facts.
+
+A trial is a decision pass on a copy of the core, without some obstacles (`sia.explain.explain`).
+"""
 
 from __future__ import annotations
 

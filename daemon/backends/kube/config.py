@@ -127,19 +127,19 @@ def _names(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
         name = config.namespace_of(pool)
         if not _is_label(name):
             yield (
-                f"backend.namespaces: pool {pool!r} would have the namespace {name!r}, which can "
-                "be none; write one for it"
+                f"backend.namespaces: pool {pool!r} would have the namespace {name!r}, which is "
+                "not a valid name; add a namespace for the pool"
             )
         other = taken.setdefault(name, pool)
         if other != pool and not config.namespace:
             yield (
                 f"backend.namespaces: pools {other} and {pool} have the same namespace; give each "
-                "its own, or all one by namespace"
+                "its own, or set backend.namespace to put all pools into one"
             )
         if config.namespace and not _is_value(pool):
             yield (
                 f"backend.namespace: {pool!r} cannot be the value of a label; rename the pool, or "
-                "give it a namespace by namespaces"
+                "give it its own namespace with backend.namespaces"
             )
 
 

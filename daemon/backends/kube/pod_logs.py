@@ -182,7 +182,10 @@ class Logs:
     async def _last(
         self, end: LogTail, key: LogKey, record: JobRecord, request: LogRequest, lines: int
     ) -> bytes | None:
-        """Read the last lines; retry with fewer if they exceed the limit, which keeps the first."""
+        """Read the last lines. If they exceed the limit, retry with fewer lines.
+
+        Kubernetes would cut off the last bytes, not the first ones.
+        """
         async with self._look(key):
             now = asyncio.get_running_loop().time
             began = now()

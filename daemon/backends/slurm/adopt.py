@@ -266,7 +266,7 @@ def origin_of(ref: str, job: SlurmJob) -> str:
 
 
 def origin_of_any(origin: str, job: SlurmJob | None, user: str = "") -> bool:
-    """Return whether a Slurm job is that of an origin, and not a later one of its number."""
+    """Return whether a Slurm job is that of an origin, and not a later job with the same id."""
     if job is None:
         return False
     again = job.restarts > 0 and user in ("", job.user)  # a requeue changes the submit time

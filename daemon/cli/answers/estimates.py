@@ -110,7 +110,7 @@ def _when(time: float | None, now: float, far: str) -> str:
 def estimates(client: Client, pool: str | None, as_json: bool) -> None:
     """Show how accurate past estimates were.
 
-    A row is a pool and a time ahead.
+    Each row is one pool and one range of estimated times ahead.
     """
     answer = client.get("/v1/estimates", pool=pool)
     if as_json:

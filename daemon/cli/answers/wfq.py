@@ -140,11 +140,11 @@ def _preferred(kept: Path) -> Sequence[Objective]:
 )
 @asks
 def set_(client: Client, point: str, file: Path | None, as_json: bool) -> None:
-    """Let the daemon decide by other settings of wfq from now on.
+    """Change the options of wfq by which the daemon decides.
 
     POINT is a label, like wfq:sizes=3600+28800:weights=2+1+1:zeta=0, or with --front the number of
-    a point or a preset, like balanced. Running jobs change their widths at once. The change stays
-    until the next one, also after a restart.
+    a point or a preset, like balanced. Running jobs change their widths at once. The options stay
+    in force until they are changed again, also after a restart of the daemon.
     """
     if file is None and (point.isdecimal() or point in (FIFO, *PRESETS, BALANCED)):
         raise click.UsageError(f"{point} is a point of a front; name the front with --front")

@@ -61,7 +61,7 @@ def name(text: str) -> Markup:
 def moment(time: float | None, now: float) -> Markup | str:
     """Return a <time> element that says how far away a time is, with the exact time as its title.
 
-    The script counts on, and converts the title from UTC to the reader's time zone.
+    The page's script keeps the text current, and converts the title to the reader's time zone.
     """
     if time is None:
         return NONE

@@ -109,7 +109,7 @@ def live_alone(crowd: Crowd, until: float) -> list[Lived]:
 
 
 def begin_journal(config: Config, past: list[Lived], origin: float, now: float) -> None:
-    """Write a journal that knows these ended jobs; second 0 is `origin` on the daemon's clock."""
+    """Write a journal with these ended jobs; second 0 is `origin` on the daemon's clock."""
     assert isinstance(config.database, Path), "the demo uses a file"
     with closing(Journal(config.database, keep_history=config.history)) as journal:
         recover(journal, setup_of(config, None, {}))

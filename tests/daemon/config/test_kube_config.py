@@ -53,7 +53,7 @@ WRONG = {
     'namespaces = { vision = "a" }\nnamespace = "b"': "leave namespaces out",
     'namespaces = { vision = "A_b" }': "backend.namespaces",
     'nodes.vision = { a = "b" }\nkueue = true': "Kueue chooses nodes",
-    'namespace = "-"': "can be none",
+    'namespace = "-"': "is not a valid name",
     "poll = 0": "backend.poll",
     'gpu = "a b"': "backend.gpu",
     'home = "a/../b"': "backend.home",
@@ -68,7 +68,7 @@ def test_an_impossible_configuration_is_refused(tmp_path, line):
 
 
 def test_pools_whose_names_are_not_namespaces_need_one(tmp_path):
-    with pytest.raises(ConfigError, match="write one for it"):
+    with pytest.raises(ConfigError, match="add a namespace for the pool"):
         read(tmp_path, "", ("Team A", "b"))
     with pytest.raises(ConfigError, match="cannot be the value of a label"):
         read(tmp_path, 'namespace = "gpu"', ("Team A", "b"))

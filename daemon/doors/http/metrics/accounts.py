@@ -28,7 +28,7 @@ class AccountMetrics(Collector):
         """Collect in O(pools). Loans count up to their last change, so counters never decrease."""
         jobs = CounterMetricFamily(
             "sia_alone_jobs",
-            "Jobs compared with the baseline, by outcome; forgotten: no baseline start.",
+            "Jobs compared with the baseline, by outcome; forgotten: baseline start unknown.",
             labels=["pool", "outcome"],
         )
         seconds = CounterMetricFamily(
