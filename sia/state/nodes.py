@@ -175,12 +175,11 @@ class NodeTable:
     def closest(self, job: Job, width: int) -> NodeCounts:
         """Return free GPUs for a job, on as few nodes as possible; empty if there are too few.
 
-        They are on nodes that it prefers, if these have enough. O(nodes of its place).
+        They are on nodes that it prefers, if these suffice, and never where it cannot run.
+        O(nodes of its places).
         """
-        names = [*self.nodes]
-        near = [place.nodes for place in self.places(job)] if job.prefers or job.strl else []
-        for nodes in (*near, frozenset(names)):
-            there = [name for name in names if name in nodes]
+        for place in self.places(job):
+            there = [name for name in self.nodes if name in place.nodes]
             found = quasi(width, [self.free(name) for name in there])
             if found:
                 return tuple((there[n], gpus) for n, gpus in found.items())

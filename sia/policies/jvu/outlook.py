@@ -217,6 +217,7 @@ class JvuOutlook:
         self.held = (*self._held(), *self._kept(waiting))
         self.units = self._units()
         self._sizes: dict[Units, int] = {}
+        self._rooms: dict[str, tuple[float, Units]] = {}  # by overdue job; see `_room_for`
         self.soonest_kill = ceil(params.delay / params.cycle)
         self.overdue = self._overdue(pending)
         self.choices: dict[str, list[StartChoice]] = {}
@@ -468,8 +469,7 @@ class JvuOutlook:
         if is_barred(job):
             return []
         own = job in self.owned
-        waits = first is not None and first is not job and not (own and first.pool is not job.pool)
-        latest = self._room_for(first) if waits and first is not None else inf
+        latest, reserved = self._kept_back(job, first)
         places = self._names.places(job)
         starts = self._starts_of(job, starts, len(places))
         run_time, params = self.run_time(job), self._params
@@ -479,15 +479,17 @@ class JvuOutlook:
         for slot in starts:
             begin = self.now + slot * params.cycle
             for units, slowdown, among in places:
-                long = run_time * slowdown
+                long, there = run_time * slowdown, units
                 if begin + long > latest:
-                    continue
+                    there = units - reserved
+                    if not there or self._size(there) < job.width:
+                        continue
                 value = self._worth.choice(job.job, begin, begin + long, self.now, among)
                 if anyway or begin >= opened.get(among, inf) - 1e-9:
                     value = max(value, OVERDUE)
                 worth = value - SOONER * slot
                 if worth > 0.0:
-                    leaf = Choose(units, job.width, begin, long, worth)
+                    leaf = Choose(there, job.width, begin, long, worth)
                     found.append(StartChoice(job.job.id, leaf, slot, worth))
         if (
             own and anyway
@@ -499,6 +501,15 @@ class JvuOutlook:
                 found[at] = choice._replace(value=worth, leaf=choice.leaf._replace(value=worth))
         return found
 
+    def _kept_back(self, job: JobStateView, first: JobStateView | None) -> tuple[float, Units]:
+        """Return by when a job must end on units for which an overdue one waits, and these units.
+
+        An owner's job waits only for overdue jobs of its own pool.
+        """
+        if first is None or first is job or (job in self.owned and first.pool is not job.pool):
+            return inf, frozenset()
+        return self._room_for(first)
+
     def _starts_of(self, job: JobStateView, starts: Sequence[int], places: int) -> Sequence[int]:
         """Return the slots of possible starts of a job that has `places` sets of nodes."""
         if job.job.strl:
@@ -506,22 +517,36 @@ class JvuOutlook:
             starts = sorted({*starts, *(at for at in asked if at < self._params.slots)})
         return starts[:: max(1, ceil(places * len(starts) / MOST_CHOICES))]
 
-    def _room_for(self, job: JobStateView) -> float:
-        """Return when an overdue job should be able to start: other new starts must end before.
+    def _room_for(self, job: JobStateView) -> tuple[float, Units]:
+        """Return when an overdue job should be able to start, and the units on which it may run.
 
-        The time follows from the estimates. After twice option `patience` no other job starts.
+        The time follows from the estimates: other new starts on these units must end before. After
+        twice option `patience` no other job starts there. O(places · running jobs) for each job once.
         """
-        if self.now - self.overdue_from(job) > 2.0 * self._params.patience:
-            return -inf
-        group = job.pool.group
-        free = group.idle - group.out
-        for each in sorted(self.running.values(), key=lambda each: each.end):
-            if free >= job.width:
+        found = self._rooms.get(job.job.id)
+        if found is None:
+            places = [each.units for each in self._names.places(job)]
+            places = [each for each in places if self._size(each) >= job.width]
+            time = -inf
+            if self.now - self.overdue_from(job) <= 2.0 * self._params.patience:
+                time = min(self._room_in(each, job.width) for each in places)
+            found = self._rooms[job.job.id] = time, frozenset[str]().union(*places)
+        return found
+
+    def _room_in(self, units: Units, width: int) -> float:
+        """Return when so many of these units should be free, if no further job starts."""
+        held = [
+            (each.end, sum(count for name, count in each.units.items() if name in units))
+            for each in self.held
+            if not each.job.startswith("o")  # free, and only kept for a job
+        ]
+        free = self._size(units) - sum(count for _, count in held)
+        for end, count in sorted(held):
+            if free >= width:
                 break
-            if each.job.pool.group is group:
-                free += each.job.frees
-                if free >= job.width:
-                    return each.end
+            free += count
+            if free >= width:
+                return end
         return self.now
 
     def running_units(self, name: str) -> dict[str, int]:

@@ -108,6 +108,15 @@ def test_places_are_the_sets_on_which_a_start_is_worth_something_the_fastest_fir
     check_fields(job)
 
 
+def test_gpus_that_are_close_together_are_never_where_a_job_cannot_run():
+    table = NodeTable(RACKS)
+    wide = sum(node.gpus for node in RACKS if "gpu" in node.attributes) + 1
+    assert table.closest(Job("j", "a", 0.0, wide), wide)
+    assert table.closest(Job("j", "a", 0.0, wide, prefers="gpu", slowdown=1.5), wide)
+    assert not table.closest(Job("j", "a", 0.0, wide, prefers="gpu"), wide)
+    assert not table.closest(Job("j", "a", 0.0, wide, strl=f"(nck gpu {wide} 0 9 1)"), wide)
+
+
 def test_lists_of_nodes_are_not_kept():
     table = NodeTable([GpuNode(f"n{i}", 1) for i in range(100)])
     kept = len(table._preferred)

@@ -189,6 +189,26 @@ def test_no_job_starves_when_estimates_are_far_too_short():
     assert runs["wide"][0][0] < 400
 
 
+@pytest.mark.parametrize("label", ["jvu:puo:greedy:patience=50", "jvu:puo:patience=50"])
+def test_an_overdue_job_keeps_others_back_only_where_it_may_run(label):
+    """Two nodes of four are of the attribute that it waits for, and busy; the others are not."""
+    runs = played(
+        label,
+        [
+            arrival("busy", 0, 2, 1000, prefers="gpu"),
+            arrival("late", 1, 2, 10, prefers="gpu"),
+            arrival("also", 400, 2, 300, prefers="gpu"),
+            arrival("plain", 500, 2, 900),
+            arrival("wide", 501, 3, 10),
+        ],
+        nodes=RACKS,
+    )
+    assert runs["late"][0][0] == 1000
+    assert runs["plain"][0][0] == 500
+    assert runs["also"][0][0] == 1010
+    assert runs["wide"][0][0] > 1000, "it would take a node for which another waits"
+
+
 def test_nothing_is_solved_while_nothing_changes():
     asked = []
 
