@@ -109,6 +109,8 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     `sia.policies.shockwave`."""
     sched_class: str = ""
     """How sensitive it is to waiting, such as Google's 0 to 3; only forecasts use it."""
+    one_node: bool = False
+    """Whether all its GPUs must be of one node, where nodes differ."""
 
     @property
     def stop_seconds(self) -> float | None:

@@ -111,14 +111,20 @@ class Jobs:
         table = self._context.core.state.nodes
         if table is None:
             return None
-        if spec.nodes is not None:
+        heeds = self._context.core.policy.heeds
+        if spec.nodes is not None and (spec.nodes > 1 or "prefers" not in heeds):
             return _unfit(
                 f"the policy chooses nodes by what jobs prefer, not {spec.nodes} of them",
-                "omit nodes, or give prefers",
+                "ask for GPUs of one node, or of any nodes, with jvu or prio",
             )
         room = table.room(job)
         if job.width <= room:
             return None
+        if job.one_node:
+            return _unfit(
+                f"no node on which it may run has {spec.gpus} GPUs",
+                "request fewer GPUs, or use sia submit: its jobs may have several nodes",
+            )
         if spec.strl:
             return _unfit(
                 f"the nodes that its STRL names have {room} GPUs, not {spec.gpus}",
@@ -422,7 +428,7 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Set
         soft=spec.soft, value=spec.value, budget=spec.budget, estimate=spec.run_time,
         prefers=spec.prefers,
         slowdown=spec.slowdown, strl=spec.strl, mode=spec.mode, min_run_time=spec.min_run_time,
-        model=spec.model, regimes=spec.regimes,
+        model=spec.model, regimes=spec.regimes, one_node=spec.nodes == 1,
     )  # fmt: skip
 
 

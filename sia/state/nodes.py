@@ -116,9 +116,22 @@ class NodeTable:
     def places(self, job: Job) -> list[JobPlace]:
         """Return the sets of nodes within any of which a job may run, the preferred ones first.
 
-        For a job with STRL these are the sets on which some start has a value, the fastest first,
-        equally fast ones in the order of the text.
+        Of a job that brings STRL these are the sets on which some start is worth something, the
+        fastest first, and of equally fast ones in the order of the text. Of a job that needs one
+        node they are single nodes that are large enough.
         """
+        found = self._places(job)
+        if not job.one_node:
+            return found
+        single: dict[tuple[str, str], JobPlace] = {}
+        for place in found:
+            for name, node in self.nodes.items():
+                if name in place.nodes and node.usable >= job.width:
+                    alone = JobPlace(frozenset([name]), place.slowdown, place.among)
+                    single.setdefault((name, place.among), alone)
+        return [*single.values()]
+
+    def _places(self, job: Job) -> list[JobPlace]:
         if job.strl:
             long = durations(wanted_of(asks_of(job.strl)))
             least = min(long.values(), default=1.0)
@@ -138,7 +151,7 @@ class NodeTable:
         spread = 1.0
         if job.model:
             spread = self.speeds.speed(job.model, job.width, len(there), self.fewest(job.width))
-        if not job.prefers and not job.strl:
+        if not job.prefers and not job.strl and not job.one_node:
             return 1.0 / spread
         slow = min(
             (each.slowdown for each in self.places(job) if there <= each.nodes), default=None
@@ -153,8 +166,9 @@ class NodeTable:
         return found
 
     def room(self, job: Job) -> int:
-        """Return the largest number of GPUs in a set of nodes on which a job may run."""
-        if job.slowdown is not None or not (job.prefers or job.strl):
+        """Return the GPUs of the widest place on which a job can run at all."""
+        anywhere = job.slowdown is not None or not (job.prefers or job.strl)
+        if anywhere and not job.one_node:
             return self.gpus
         sets = (place.nodes for place in self.places(job))
         return max((sum(self.nodes[name].usable for name in each) for each in sets), default=0)

@@ -92,7 +92,7 @@ class Names:
         self.real = {short: name for name, short in self.nodes.items()}
         self._sets: dict[frozenset[str], Units] = {}
         self._out = frozenset[str]()  # the nodes that were out when these were found:
-        self._places: dict[tuple[str, float | None, str], list[UnitsPlace]] = {}
+        self._places: dict[tuple[str, float | None, str, int], list[UnitsPlace]] = {}
 
     @staticmethod
     def job(job: JobStateView) -> str:
@@ -122,14 +122,15 @@ class Names:
         out = frozenset(table.out)
         if out != self._out or len(self._places) >= MOST_WISHES:
             self._out, self._places, self._sets = out, {}, {}
-        wish = job.job.prefers, job.job.slowdown, job.job.strl
+        own = job.job
+        wish = own.prefers, own.slowdown, own.strl, own.width if own.one_node else 0
         found = self._places.get(wish)
         if found is None:
             found = self._places[wish] = self._find(table, job.job)
         return found
 
     def _find(self, table: NodeTable, job: Job) -> list[UnitsPlace]:
-        if job.prefers and job.slowdown == 1.0:
+        if job.prefers and job.slowdown == 1.0 and not job.one_node:
             everywhere = self.units(frozenset(table.nodes) - self._out)
             return [UnitsPlace(everywhere, 1.0)] if everywhere else []
         there = ((place, place.nodes - self._out) for place in table.places(job))

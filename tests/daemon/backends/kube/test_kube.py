@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from daemon.backends.kube import adopt
-from daemon.config.config import PoolConfig
+from daemon.config.config import NodeConfig, PoolConfig
 from daemon.model.inputs import Cancel, Release
 from daemon.model.setup import Grant
 from tests.support.clusters.kube import GPU, HOST, cluster, job, node
@@ -143,6 +143,26 @@ async def test_the_annotations_contain_the_wishes_of_a_job(tmp_path):
         assert (spec.preemptible, spec.checkpoint) == ("restart", "USR1")
         assert (spec.prefers, spec.slowdown, spec.budget) == ("v100", 1.5, 4.0)
         assert spec.min_run_time == 600.0
+
+
+@story
+async def test_jobs_run_on_the_nodes_that_their_strl_names(tmp_path):
+    settings = {"policy": "jvu:greedy:cycle=1", "nodes": (NodeConfig("n2", None, ("fast",)),)}
+    async with (
+        cluster(("n1", "n2")) as k8s,
+        serving(tmp_path, k8s, pools=(PoolConfig("vision", 16),), settings=settings) as service,
+    ):
+        k8s.slow.add("train")
+        text = "(max (nck fast 6 0 60 100) (nck all 6 0 90 100))"
+        notes = {"sia.internal/strl": text}
+        k8s.make("jobs", job("train", 1, 6, labels=POOL, notes=notes), "vision")
+        theirs = await phase_is(service, await taken_over(service, "train"), "running")
+        assert [node for node, _ in theirs.nodes] == ["n2"]
+        assert theirs.spec.run_time == 60.0
+        await submit(service, "own", gpus=6, strl=text, run_time=60.0)
+        own = await phase_is(service, "own", "finished")
+        assert [node for node, _ in own.nodes] == ["n1"]
+        assert own.speed == pytest.approx(60 / 90), "slower there, by its own word"
 
 
 @story

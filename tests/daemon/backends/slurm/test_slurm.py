@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from daemon.config.config import NodeConfig, PoolConfig
 from daemon.model.inputs import Cancel
 from tests.support.clusters.slurm import waits_for
 from tests.support.clusters.slurm_daemons import DOORS, phase_is, serving, submit, until
@@ -90,5 +91,42 @@ def test_a_time_limit_that_passes_while_the_daemon_is_down_is_not_reported_as_re
         async with serving(tmp_path, slurm, way) as service:
             assert (await phase_is(service, "short", "finished")).code == 0
             assert (await phase_is(service, "long", "failed")).why == "time limit"
+
+    asyncio.run(story())
+
+
+def test_jobs_run_on_the_nodes_that_their_strl_names(slurm, tmp_path):
+    """One that is submitted to the daemon, one to Slurm, and one that waits for its only set."""
+    pools = (PoolConfig("vision", 16),)  # on n1 and n2
+    settings = {"policy": "jvu:greedy:cycle=1", "nodes": (NodeConfig("n2", None, ("fast",)),)}
+
+    async def story():
+        gate = slurm.gate()
+        told = ("sh", "-c", waits_for(gate))
+        async with serving(tmp_path, slurm, pools=pools, settings=settings) as service:
+            text = "(max (nck fast 6 0 60 100) (nck all 6 0 90 50))"
+            await submit(service, "own", gpus=6, strl=text, command=told, run_time=60.0)
+            own = await phase_is(service, "own", "running")
+            assert [node for node, _ in own.nodes] == ["n2"]
+            ref = slurm.sbatch(
+                "-H", "-p", "vision", "--gres=gpu:2", "-t", "5",
+                "--comment=sia:strl=(max (nck fast 2 0 60 100) (nck (n1) 2 0 90 50))",
+                script=waits_for(gate),
+            )  # fmt: skip
+            theirs = await phase_is(service, f"slurm-{ref}", "running")
+            assert theirs.spec.run_time == 60.0
+            assert [node for node, _ in theirs.nodes] == ["n2"]
+            only = "(nck fast 4 0 60 100)"
+            await submit(service, "only", gpus=4, strl=only, command=("true",), run_time=60.0)
+            other = "(nck all 8 0 60 1)"
+            await submit(service, "other", gpus=8, strl=other, command=told, run_time=60.0)
+            assert [n for n, _ in (await phase_is(service, "other", "running")).nodes] == ["n1"]
+            assert service.book.jobs["only"].phase.value == "pending"
+            assert {(row[2], row[3]) for row in slurm.squeue()} == {
+                ("RUNNING", "n1"), ("RUNNING", "n2"),
+            }  # fmt: skip
+            gate.touch()
+            done = await phase_is(service, "only", "finished")
+            assert [node for node, _ in done.nodes] == ["n2"]
 
     asyncio.run(story())

@@ -103,6 +103,30 @@ def test_a_job_gets_the_nodes_that_its_strl_names_and_is_refused_if_there_are_no
     assert again.dump() == engine.dump()
 
 
+def test_a_job_of_one_node_never_gets_parts_of_several():
+    """As jobs are that were submitted to Slurm or Kubernetes with one node or pod."""
+    engine = Engine.new(LIVE)
+    busy = [submit(f"busy{i}", gpus=1, run_time=600.0, strl=f"(nck (m{i}) 1 0 600 9)")
+            for i in (0, 2)]  # fmt: skip
+    engine.step(0.0, busy)
+    engine.step(0.0, [Started("busy0", 1), Started("busy2", 1)])
+    begun = starts(engine.step(5.0, [
+        submit("one", gpus=2, nodes=1, run_time=60.0, prefers="gpu", slowdown=2.0),
+        submit("two", gpus=2, nodes=1, run_time=60.0),
+        submit("third", gpus=2, nodes=1, run_time=60.0),
+    ]))  # fmt: skip
+    assert begun["one"].nodes == (("m1", (0, 1)),)
+    assert begun["two"].nodes == (("m3", (0, 1)),)
+    assert "third" not in begun, "two GPUs are free, but of two nodes"
+    engine.check()
+    nowhere = submit("nowhere", gpus=2, nodes=1, strl="(nck (m9) 2 0 60 9)")
+    (found,) = engine.step(6.0, [nowhere]).answers
+    assert isinstance(found, Refused)
+    assert found.detail == "no node on which it may run has 2 GPUs"
+    again = Engine.restore(engine.dump())
+    assert again.dump() == engine.dump()
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_start_that_waits_for_gpus_of_a_node_that_goes_out_is_taken_back(again):
     engine = Engine.new(LIVE)
