@@ -30,6 +30,7 @@ from benchmarks.policies.pcs.figures import (
 from replay.logs.importers.pcs import read as read_pcs
 from replay.logs.importers.workload import Distribution, JobMix, read_workload
 from replay.search.workload import Sample, WorkloadSource
+from sia.core.playout import Arrival
 
 TESTBED, TRIALS, LONGEST = 16, 20.0, 7200.0
 """GPUs of the testbed, most trials of a job, and most GPU-seconds of a job (§5.1)."""
@@ -39,6 +40,8 @@ JOBS = 150
 OVERLOAD, OVERLOAD_JOBS, OVERLOAD_SIMULATIONS, LONG_JOBS = 1.2, 500, 120, 3000
 LOGS = {"2869ce": None, "0e4a51": None, "ee9e8c": 1000}
 """Clusters whose logs are replayed with their own arrivals, and how many jobs at most."""
+PIECE = {"2869ce": 300, "0e4a51": 500, "ee9e8c": 1000}
+"""Jobs of a piece of such a log: a log is one sample, its pieces are several."""
 QUICK, MANY = ("elastic-fifo", "elastic-srsf"), 999
 """Rivals that are replayed on logs of more jobs than that: the others take too long."""
 OBJECTIVES = ("avg:jct", "avg:pred_err")
@@ -74,15 +77,36 @@ def testbed() -> dict[str, Any]:
 
 def log(name: str) -> dict[str, Any]:
     """Figs. 3 and 7 on a cluster's log itself, under the points that `figures.py` found."""
-    trace, _ = read_pcs(TRACES / "philly_scaling.csv.gz", TRACES / "dnn_speedups.csv")
-    own = json.loads((RESULTS / "policies/pcs.json").read_text())["clusters"][name]["policies"]
-    arrivals = [each for each in trace.arrivals if each.job.pool == name][: LOGS[name]]
-    labels = {key: each["policy"] for key, each in own.items() if key.startswith("wfq")}
+    arrivals, labels = _arrivals(name)[: LOGS[name]], _points(name)
     labels |= {rival: rival for rival in (RIVALS if len(arrivals) <= MANY else QUICK)}
     found: dict[str, Any] = {"jobs": len(arrivals)}
     for key, label in labels.items():
         found[key] = _short(measured([played(Sample(name, arrivals), label)]))
         print(name, key, found[key], flush=True)
+    return found
+
+
+def whole() -> dict[str, Any]:
+    """Figs. 3 and 7 on all 5,452 jobs of ee9e8c; the rivals take too long."""
+    arrivals, points = _arrivals("ee9e8c"), _points("ee9e8c")
+    sample = Sample("ee9e8c", arrivals)
+    found: dict[str, Any] = {"jobs": len(arrivals)}
+    for key, label in (points | {"elastic-fifo": "elastic-fifo"}).items():
+        found[key] = _short(measured([played(sample, label)]))
+    return found
+
+
+def pieces() -> dict[str, Any]:
+    """The same logs cut into pieces with their own arrivals, for intervals over pieces."""
+    found: dict[str, Any] = {}
+    for name, jobs in PIECE.items():
+        arrivals = _arrivals(name)
+        starts = range(0, min(len(arrivals), SEEDS * jobs) - jobs + 1, jobs)
+        samples = [Sample(name, arrivals[start : start + jobs]) for start in starts]
+        rows = found[name] = {"jobs": jobs, "pieces": len(samples)}
+        for key, label in (_points(name) | {each: each for each in QUICK}).items():
+            rows[key] = _short(measured([played(each, label) for each in samples]))
+            print(name, key, rows[key], flush=True)
     return found
 
 
@@ -115,16 +139,29 @@ def overload() -> dict[str, Any]:
 
 
 def long() -> dict[str, Any]:
-    """Fig. 8 at the same load with as many jobs as the paper's authors take; one sample."""
+    """Fig. 8 at the same load with as many jobs as the paper's authors take."""
     mix = read_workload(TRACES / "pcs_workloads.csv", "workload-3")
-    sample = WorkloadSource(mix, 64, OVERLOAD).sample("test", 0, LONG_JOBS, 1)
+    jobs = WorkloadSource(mix, 64, OVERLOAD)
+    samples = [jobs.sample("test", seed, LONG_JOBS, 1) for seed in range(SEEDS)]
     stored = json.loads((RESULTS / "policies/pcs_why.json").read_text())["overload"]
     labels = {name: stored[name]["policy"] for name in ("wfq, fast", "wfq, balanced")}
     labels["elastic-srsf"] = "elastic-srsf"
     return {
-        name: {"policy": label} | _short(measured([played(sample, label)]))
+        name: {"policy": label} | _short(measured([played(each, label) for each in samples]))
         for name, label in labels.items()
     }
+
+
+def _arrivals(name: str) -> list[Arrival]:
+    """Return the jobs of a cluster's log."""
+    trace, _ = read_pcs(TRACES / "philly_scaling.csv.gz", TRACES / "dnn_speedups.csv")
+    return [each for each in trace.arrivals if each.job.pool == name]
+
+
+def _points(name: str) -> dict[str, str]:
+    """Return the points that `figures.py` found for a cluster."""
+    own = json.loads((RESULTS / "policies/pcs.json").read_text())["clusters"][name]["policies"]
+    return {key: each["policy"] for key, each in own.items() if key.startswith("wfq")}
 
 
 def _short(found: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +170,8 @@ def _short(found: dict[str, Any]) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "testbed": testbed, "tail": tail, "overload": overload, "long": long,
+    "testbed": testbed, "tail": tail, "overload": overload, "long": long, "whole": whole,
+    "pieces": pieces,
     **{name: partial(log, name) for name in LOGS},
 }  # fmt: skip
 

@@ -203,6 +203,12 @@ def test_the_rules_of_the_language_are_enforced(text, value):
 CLUSTER = "(nodes m1) (slot 10) (horizon 20) "
 
 
+@pytest.mark.parametrize("operator", ["nck", "lnck", "killnck", "lkillnck"])
+def test_units_of_an_empty_set_are_never_chosen_and_no_error(operator):
+    both = f"(max ({operator} () 1 0 1 50) (nck all 1 0 1 3))"
+    assert solved(parse_strl(f"{CLUSTER}(maximise {both})")).objective == 3
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -222,7 +228,6 @@ CLUSTER = "(nodes m1) (slot 10) (horizon 20) "
         (CLUSTER + "(maximise (nck all 1 0 1 nan))", "VALUE is 'nan'; write a number"),
         (CLUSTER + "(maximise (nck all 1 0 1 inf))", "VALUE is 'inf'; write a number"),
         (CLUSTER + "(maximise (nck all 1 0 1))", "nck has 4 arguments; write (nck SET K"),
-        (CLUSTER + "(maximise (nck () 1 0 1 1))", "the set is empty; name"),
         (CLUSTER + "(maximise (scale -1 (nck all 1 0 1 1)))", "FACTOR is '-1'; write a number"),
         (
             f"{CLUSTER}(maximise {'(scale 1e15 ' * 30}(nck all 1 0 1 1){')' * 31}",

@@ -212,8 +212,6 @@ class _Problem:
         """Return the set that `item` names: names of nodes, an attribute, or `all`."""
         if isinstance(item, StrlForm):
             names = tuple(self._node(each) for each in item.items)
-            if not names:
-                raise StrlError(item.at, "the set is empty", "name at least one node")
             return self._named.setdefault(names, frozenset(names))
         found = self._sets.get(item.text)
         if found is None and item.text in self._nodes:
