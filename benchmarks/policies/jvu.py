@@ -44,6 +44,12 @@ PARTS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "lost": [(["EXP1"], ["jvupredict"], [GREEDY.format("puo"), GREEDY.format("puol"),
                                          f"{GREEDY.format('puol')}:lost=100"])],
     "history": [(SLACKS[1:2], ["perfect", "jvupredict"], [GREEDY.format("puo")])],
+    "carried": [(SLACKS[1:2], ["perfect", "jvupredict"], [GREEDY.format("puo")])],
+    "spared": [([*EXPERIMENTS], ["perfect"], [f"{GREEDY.format('puol')}:lost=100"])],
+    "under": [(["EXP1"], ["biased:-50", "biased:-80"],
+               [GREEDY.format("puo"), GREEDY.format("po")])],
+    "limits": [(["EXP1", "DEADLINE-60"], ["jvupredict"],
+                [GREEDY.format("puo"), "jvu:puo:global:ahead=120"])],
     "global": [(["EXP1", "DEADLINE-60"], ["jvupredict"],
                 [GREEDY.format("puo"), LIMITED.format("puo")])],
 }  # fmt: skip

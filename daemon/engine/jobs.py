@@ -84,7 +84,9 @@ class Jobs:
         if not 1 <= fewest <= pool.quota:
             return _unfit(
                 f"{fewest} GPUs exceed the quota of pool {pool.name}: {pool.quota}",
-                f"request 1 to {pool.quota} GPUs, or ask an operator to raise the quota",
+                f"request 1 to {pool.quota} GPUs, "
+                + (f"give a min_width of at most {pool.quota}, " if narrows else "")
+                + "or ask an operator to raise the quota",
             )
         if not self._fits_in_area(spec):
             return _unfit(

@@ -85,7 +85,10 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     records = {record.spec.id: record for record in _history(journal)}
     records |= book.jobs
     if not records:
-        raise UserError(f"{journal.where}: nothing to export: the journal has no jobs")
+        raise UserError(
+            f"{journal.where}: nothing to export: the journal has no jobs; try again when some ran, "
+            "or bring a history along with sia journal import"
+        )
     begin = floor(min(record.submitted for record in records.values()) / DAY) * DAY
     past = NoticeHistory(records, begin)
     past.hear(journal.notices_of(KINDS))
@@ -99,7 +102,8 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     made.notes += _notes(book, past)
     if not made.trace.arrivals:
         raise UserError(
-            f"{journal.where}: nothing to export: no job has {'run' if alive else 'ended'} yet"
+            f"{journal.where}: nothing to export: no job has {'run' if alive else 'ended'} yet; try "
+            "again when some have"
         )
     return made
 
