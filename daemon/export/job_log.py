@@ -86,8 +86,8 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     records |= book.jobs
     if not records:
         raise UserError(
-            f"{journal.where}: nothing to export: the journal has no jobs; try again when some ran, "
-            "or bring a history along with sia journal import"
+            f"{journal.where}: nothing to export: the journal has no jobs; try again when some "
+            "have run, or bring a history along with sia journal import"
         )
     begin = floor(min(record.submitted for record in records.values()) / DAY) * DAY
     past = NoticeHistory(records, begin)
@@ -102,8 +102,8 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     made.notes += _notes(book, past)
     if not made.trace.arrivals:
         raise UserError(
-            f"{journal.where}: nothing to export: no job has {'run' if alive else 'ended'} yet; try "
-            "again when some have"
+            f"{journal.where}: nothing to export: no job has {'run' if alive else 'ended'} yet; "
+            "try again when some have"
         )
     return made
 
