@@ -37,6 +37,10 @@ MOST_CHOICES_KEPT = 350
 MOST_CHOICES = 480
 """Largest number of choices of one job: below the limit of `strl.text`."""
 
+MOST_ALONE = 16
+"""Single nodes that a plan considers for a job that needs one node; with hundreds of nodes and of
+such jobs all of them would take seconds."""
+
 MOST_WISHES = 1_000
 """Maximum number of different node preferences whose places are cached; a site with hundreds of
 users has tens of them."""
@@ -80,6 +84,10 @@ class UnitsPlace(NamedTuple):
     among: str = ""
 
 
+_Wish = tuple[str, float | None, str, int]
+"""What a job asks of nodes; the last is its width if it needs one node, else 0."""
+
+
 class Names:
     """Short names of jobs, and of nodes (or of groups if nodes are alike), for STRL."""
 
@@ -92,7 +100,8 @@ class Names:
         self.real = {short: name for name, short in self.nodes.items()}
         self._sets: dict[frozenset[str], Units] = {}
         self._out = frozenset[str]()  # the nodes that were out when these were found:
-        self._places: dict[tuple[str, float | None, str, int], list[UnitsPlace]] = {}
+        self._places: dict[_Wish, list[UnitsPlace]] = {}
+        self._alone: dict[_Wish, list[UnitsPlace]] = {}
 
     @staticmethod
     def job(job: JobStateView) -> str:
@@ -127,6 +136,20 @@ class Names:
         found = self._places.get(wish)
         if found is None:
             found = self._places[wish] = self._find(table, job.job)
+        return self._few(table, wish, found) if own.one_node and len(found) > MOST_ALONE else found
+
+    def look(self) -> None:
+        """Forget which nodes had free GPUs: another decision begins."""
+        self._alone.clear()
+
+    def _few(self, table: NodeTable, wish: _Wish, all_: list[UnitsPlace]) -> list[UnitsPlace]:
+        """Return some of these single nodes: half of them as they come, half with room now."""
+        found = self._alone.get(wish)
+        if found is None:
+            first, rest = all_[: MOST_ALONE // 2], all_[MOST_ALONE // 2 :]
+            full = [any(table.free(self.real[n]) < wish[3] for n in each.units) for each in rest]
+            ready = sorted(range(len(rest)), key=full.__getitem__)[: MOST_ALONE - len(first)]
+            found = self._alone[wish] = [*first, *(rest[at] for at in sorted(ready))]
         return found
 
     def _find(self, table: NodeTable, job: Job) -> list[UnitsPlace]:
@@ -207,6 +230,7 @@ class JvuOutlook:
         self.now, self.running = now, {names.job(each.job): each for each in running}
         self._state, self._params, self._names = state, params, names
         self._worth, self._estimates = JobWorth(params), estimates
+        names.look()
         self.draining = [each for each in draining if each.until > now]
         self.scope, self._pool = only, pool
         pending = [each for each in state.jobs.values() if each.stream is None]

@@ -127,6 +127,18 @@ def test_a_job_of_one_node_never_gets_parts_of_several():
     assert again.dump() == engine.dump()
 
 
+def test_a_job_of_one_node_finds_the_free_one_of_many():
+    """Plans consider few single nodes, those with room among them."""
+    many = tuple(Node(f"m{i}", (0, 1), ("gpu",)) for i in range(50))
+    engine = Engine.new(replace(setup(a=100), policy="jvu:greedy", nodes=many))
+    busy = [submit(f"b{i}", gpus=2, run_time=600.0, strl=f"(nck (m{i}) 2 0 600 9)")
+            for i in range(50) if i != 37]  # fmt: skip
+    begun = starts(engine.step(0.0, busy))
+    engine.step(0.0, [Started(name, 1) for name in begun])
+    found = starts(engine.step(5.0, [submit("job", gpus=2, nodes=1, run_time=60.0)]))
+    assert found["job"].nodes == (("m37", (0, 1)),)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_start_that_waits_for_gpus_of_a_node_that_goes_out_is_taken_back(again):
     engine = Engine.new(LIVE)
