@@ -546,7 +546,7 @@ class JvuOutlook:
         """Return when an overdue job should be able to start, and the units on which it may run.
 
         The time follows from the estimates: other new starts on these units must end before. After
-        twice option `patience` no other job starts there. O(places · running jobs) for each job once.
+        twice option `patience` no other job starts there. O(places · running jobs), once a job.
         """
         found = self._rooms.get(job.job.id)
         if found is None:
