@@ -22,6 +22,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 once, and only while it has done little work; with `deadlines` best effort waits up to a day for
 deadlines."""
 
+MOST_SLOTS = 20_000
+"""Slots of a plan: 28 hours of the usual cycles. Memory and time of a decision grow with them."""
+
+SHORTEST = 0.1
+"""Least seconds of a cycle: estimates that are up grow by cycles, step by step."""
+
 Positive = Annotated[float, Meta(gt=0, le=MAX_TIME)]
 Amount = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
 
@@ -62,9 +68,8 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     """Largest number of kills of a job."""
     patience: Positive = 14400.0
     """After this wait (counted from its deadline, if it has one) a job comes before the others:
-    they
-    start only if they end before it can start. After twice this wait no other job starts, so that
-    no job starves."""
+    they start only if they end before it can start. After twice this wait no other job starts where
+    this one may run, so that no job starves."""
     starts: Annotated[int, Meta(ge=1, le=500)] = 24
     """Largest number of possible starts of one job on one set of nodes in a plan."""
     nodes: Annotated[int, Meta(ge=1, le=10**9)] = 100
@@ -83,8 +88,14 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
             )
         if self.greedy and self.everything:
             raise ValueError("write greedy or global, not both")
+        if self.cycle < SHORTEST:
+            raise ValueError(f"cycle must be at least {SHORTEST:g} (got {self.cycle:g}); change it")
         if self.ahead < self.cycle:
             raise ValueError("ahead must be at least one cycle")
+        if self.ahead > MOST_SLOTS * self.cycle:
+            raise ValueError(
+                f"ahead must be at most {MOST_SLOTS} cycles; raise cycle, or lower ahead"
+            )
         if self.least > self.best:
             raise ValueError("least must be at most best")
         usual = {field.name: field.default for field in fields(JvuParams)}

@@ -290,6 +290,8 @@ def test_the_value_of_an_end_follows_from_deadline_and_class():
         ("jvu:cycle=nan", "cycle"),
         ("jvu:greedy:global", "write greedy or global, not both"),
         ("jvu:ahead=1:cycle=5", "ahead must be at least one cycle"),
+        ("jvu:cycle=1e-9", "cycle must be at least 0.1"),
+        ("jvu:ahead=1e6", "ahead must be at most 20000 cycles; raise cycle, or lower ahead"),
         ("jvu:dely=5", "jvu has no option 'dely'"),
     ],
 )
