@@ -132,7 +132,7 @@ class Wish(click.ParamType[Any]):
 @click.option(
     "--budget",
     type=Wish("budget"),
-    help="Weight against other jobs in policies with budgets.  [default: 1]",
+    help="Weight relative to other jobs, in policies with budgets.  [default: 1]",
 )
 @click.option(
     "--estimate", type=Wish("estimate"), metavar="TIME", help="Another name of --run-time."

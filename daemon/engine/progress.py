@@ -53,7 +53,7 @@ class ProgressReports:
                 409,
                 "not this attempt",
                 f"job {asked.job} is in attempt {record.attempt}, not in {asked.attempt}",
-                "report under the attempt in SIA_ATTEMPT of the running processes",
+                "give the attempt that the running job has in its variable SIA_ATTEMPT",
             )
         if record.phase not in ON_GPUS or not record.placed:
             return _does_not_run(record)

@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from daemon.wire.plan import PoolTurns
 
 LateWaiting = Annotated[
-    int, Meta(description="Pending jobs that would run by now in the baseline. In no sum yet.")
+    int, Meta(description="Pending jobs that would run by now in the baseline; in no sum yet.")
 ]
 LateRunning = Annotated[
-    int, Meta(description="Running jobs that started later than in the baseline. In no sum yet.")
+    int, Meta(description="Running jobs that started later than in the baseline; in no sum yet.")
 ]
 
 

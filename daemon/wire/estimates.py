@@ -76,7 +76,7 @@ class Eta(Struct, omit_defaults=True):
     ] = []
     turn: Annotated[
         TurnView | None,
-        Meta(description="Absent if the job has ended, or the policy knows no turns."),
+        Meta(description="Absent if the job has ended, or the policy has no turns."),
     ] = None
 
 

@@ -191,7 +191,7 @@ class JobWhy(Struct, omit_defaults=True):
     ] = {}
     turn: Annotated[
         TurnView | None,
-        Meta(description="Absent if the job has ended, or the policy knows no turns."),
+        Meta(description="Absent if the job has ended, or the policy has no turns."),
     ] = None
     planned: Annotated[
         PlannedView | None, Meta(description="Absent if the policy makes no such plans.")

@@ -187,9 +187,7 @@ class PoolTurns(Struct):
     pool: str
     turns: Annotated[
         int,
-        Meta(
-            description="Number of jobs whose turn has come; 0 under a policy that knows no turns."
-        ),
+        Meta(description="Number of jobs whose turn has come; 0 under a policy that has no turns."),
     ]
     late_turns: Annotated[
         int,

@@ -111,7 +111,9 @@ class Training(_Reporter):
         one report a second.
         """
         if not epochs > 0:
-            raise ValueError(f"epochs must be above 0 (got {epochs}); give those of the training")
+            raise ValueError(
+                f"epochs must be above 0 (got {epochs}); give the epochs of the whole training"
+            )
         if not every >= 1:
             raise ValueError(
                 f"every must be at least 1 (got {every}); SIA takes one report a second"

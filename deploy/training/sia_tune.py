@@ -54,7 +54,7 @@ class SiaCallback(Callback):
         """
         if not iterations > 0:
             raise ValueError(
-                f"iterations must be above 0 (got {iterations}); give those of a trial"
+                f"iterations must be above 0 (got {iterations}); give the iterations of one trial"
             )
         self._iterations, self._seconds = iterations, seconds
         self._trials = Trials(every=every, environment=environment)

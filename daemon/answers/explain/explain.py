@@ -113,7 +113,7 @@ def explain(
 
 
 def turn_of(core: Core, record: JobRecord) -> TurnView | None:
-    """Return a job's turn; None if the policy knows no turns. O(n log n) for n jobs ahead of it."""
+    """Return a job's turn; None if the policy has no turns. O(n log n) for n jobs ahead of it."""
     job = core.state.jobs.get(record.core) if record.core else None
     turn = None if job is None else ask(core.policy, "turn", job)
     if job is None or turn is None:

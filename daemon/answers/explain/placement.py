@@ -11,7 +11,7 @@ from sia.state.state import JobState
 from sia.wording import counted
 
 NAMED = 3
-"""Maximum number of nodes that are named as out: more would not fit."""
+"""Maximum number of nodes that a line names as out, to keep it short."""
 
 
 def placement_reasons(book: Book, record: JobRecord) -> list[str]:

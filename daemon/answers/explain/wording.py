@@ -38,7 +38,7 @@ from sia.model import Stream
 from sia.wording import HOUR, counted, duration
 
 NAMED = 3
-"""Maximum number of jobs that a line names of those that would have to end: more would not fit."""
+"""Maximum number of jobs that a line names of those that would have to end, to keep it short."""
 
 REMEDIES = {
     HOURS: "sia pool set {} --lend-budget-hours none",
@@ -107,7 +107,7 @@ def _later(each: Out | RoundObstacle, now: float) -> str:
     """Return a phrase for GPUs of nodes that are out, or for the next round."""
     if isinstance(each, Out):
         gpus = counted(each.gpus, "GPU")
-        return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
+        return f"{gpus} on nodes that are out: as many others stay idle for owners (sia nodes)"
     begins = duration(max(0.0, each.begins - now))
     return f"its round: who runs is decided when a round begins, the next one in {begins}"
 
@@ -176,7 +176,7 @@ def _limit(each: LimitObstacle) -> str:
     if each.kind == "lending":
         return "lending, which is off: sia lending on"
     if not each.pool:
-        return "other pools to lend more: limits or guard rails keep them (sia pool list)"
+        return "other pools to lend more: limits or guard rails prevent it (sia pool list)"
     option = f"sia pool set {each.pool} --{each.kind}-limit none"
     return f"a limit of {each.pool}: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
 

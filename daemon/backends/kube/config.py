@@ -106,7 +106,7 @@ def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
     if find_spec("kubernetes_asyncio") is None:
         yield f"backend.kind: kubernetes needs kubernetes-asyncio; {install_extra('kubernetes')}"
     if config.kubeconfig and not Path(config.kubeconfig).is_file():
-        yield f"backend.kubeconfig: there is no file {config.kubeconfig}; name one"
+        yield f"backend.kubeconfig: there is no file {config.kubeconfig}; name an existing one"
     if config.context and not config.kubeconfig:
         yield "backend.context: names an entry of a kubeconfig; set kubeconfig, or remove context"
     if config.namespace and config.namespaces:

@@ -34,8 +34,7 @@ TERMS: Mapping[str, str] = {
         "The pool that owns the GPUs of a loan, and the pool whose job runs on them."
     ),
     "turn": (
-        "The start of a job in the baseline. A policy that knows turns stops nobody whose turn has "
-        "come."
+        "The start of a job in the baseline. A policy with turns stops no job whose turn has come."
     ),
     "guest": "A job that runs before its turn, mostly on borrowed GPUs.",
     "reservation": (

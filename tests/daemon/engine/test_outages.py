@@ -68,7 +68,7 @@ def test_a_job_without_a_loan_is_explained_and_starts_when_the_nodes_return():
     core = engine.core
     said = explain(core, core.state.jobs[engine.book.jobs["more"].core])
     assert [way.obstacles for way in said.ways if way.name == "spare"] == [(Out(8),)]
-    words = "8 GPUs on nodes that are out: as many stay idle for owners (sia nodes)"
+    words = "8 GPUs on nodes that are out: as many others stay idle for owners (sia nodes)"
     assert any(line.endswith(words) for line in needed(said, 3.0))
     lines = waits(engine.book, core, engine.book.jobs["more"])
     assert any("node n2 is out (operator: fan): sia resume n2" in line for line in lines)

@@ -370,7 +370,7 @@ def _misfit(front: FrontView, quotas: Mapping[str, int]) -> str:
         return f"it was made for pool {front.pool}, which this cluster does not have; update it"
     own = {quotas[front.pool]} if front.pool else set(quotas.values())
     if front.gpus not in own:
-        return f"it was made for {front.gpus} GPUs, and the pool has another number; update it"
+        return f"it was made for {front.gpus} GPUs, but the pool has another quota; update it"
     return ""
 
 
