@@ -448,7 +448,7 @@ class SiaReclaim(Sia):
         """Return whether jobs that were stopped may be guests: one pool at most waits. O(pools)."""
         if not own.tried.jobs or group.idle <= 0:
             return False
-        return sum(pool.head is not None for pool in group.pools) < 2
+        return sum(pool.pending_width > 0 for pool in group.pools) < 2
 
     def _make_room(self, group: GroupStateView, own: _Lending) -> Proposals:
         """Stop guests for jobs that are expected to end much sooner, and start these as guests.
