@@ -152,8 +152,8 @@ priority has the same effect.
 """
 
 MAX_SLOWDOWN = 1000.0
-"""Maximum factor on the run time on nodes that a job does not prefer. A larger factor is as good as
-none, which forbids these nodes."""
+"""Maximum factor on the run time on nodes that a job does not prefer. To forbid these
+nodes, leave the factor out."""
 
 MAX_ASKS = 64
 """Maximum number of `nck` in one job's STRL: eight sets of nodes with eight values each."""

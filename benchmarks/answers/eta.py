@@ -377,7 +377,7 @@ def table_of(asked: Sequence[Asked], what: int, by: str) -> dict[str, Any]:
 
 
 def table_of_pools(took: Sequence[tuple[float, tuple[float, float]]]) -> dict[str, Any]:
-    """How well pools' own quantiles do: how long things took, and p50 and p90 of those before."""
+    """Score the quantiles of each pool's own past: `took` has times, p50 and p90."""
     off = [abs(seconds - p50) for seconds, (p50, _) in took]
     return {
         "jobs": len(took),

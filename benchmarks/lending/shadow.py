@@ -24,7 +24,7 @@ from replay.logs.trace import PoolTable, Trace
 
 
 def lived(trace: Trace, table: PoolTable, mode: LendingMode) -> dict[str, Any]:
-    """One life, until all is over."""
+    """Play a log through one engine until all jobs have ended; return counts and CPU time."""
     engine = Engine.new(Setup(tuple(table.pools), lending=mode))
     lasts = {arrival.job.id: arrival.duration for arrival in trace.arrivals}
     ends: list[tuple[float, int, str, int]] = []

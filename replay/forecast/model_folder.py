@@ -118,7 +118,7 @@ def _refuse_newer(path: Path, theirs: str) -> None:
     ours = xgboost.__version__
     major = re.match(r"(\d{1,4})\.", theirs)
     if major is None:
-        raise UserError(f"{path}: tells no version of xgboost; train the model again")
+        raise UserError(f"{path}: does not name its version of xgboost; train the model again")
     if int(major[1]) > int(ours.split(".", maxsplit=1)[0]):
         raise UserError(
             f"{path}: is of xgboost {theirs[:20]}, newer than {ours}; install that one, or train "

@@ -82,7 +82,7 @@ class Recount:
         return UNKNOWN_RUN_TIME
 
     def count(self, job, so_far, ended):
-        """What is to be counted of a job that was started so long ago and has ended, or not."""
+        """Count windows that a job reached in `so_far` seconds; `ended` is its run time."""
         for window in range(self.counted.get(job.id, 0), len(self.windows)):
             if so_far <= self.windows[window]:
                 return

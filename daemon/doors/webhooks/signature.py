@@ -14,7 +14,7 @@ class Secrets:
         self._secrets = tuple(secrets)
 
     def __repr__(self) -> str:
-        """Return the number of keys only."""
+        """Return a text with the number of keys; the keys must not appear in logs."""
         return f"Secrets({len(self._secrets)})"
 
     def header(self, body: bytes, moment: int) -> str:

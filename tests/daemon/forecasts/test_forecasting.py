@@ -891,7 +891,7 @@ def test_the_log_of_a_history_has_the_jobs_that_ran():
 
 @pytest.mark.parametrize("ready", [False, True])
 def test_no_pool_lends_before_it_was_observed(tmp_path, ready):
-    """Neither in the first moment nor until somebody can judge what comes."""
+    """A pool lends only once a forecast has observed it, also right after the daemon's start."""
 
     async def story(service, foresight):
         await service.start()

@@ -1,4 +1,4 @@
-"""Kubernetes that is away, says no, says things twice, forgets; and daemons that are in doubt."""
+"""A Kubernetes API that is unavailable, refuses, repeats or forgets, and daemons that crash."""
 
 import asyncio
 import json
