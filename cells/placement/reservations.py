@@ -26,6 +26,10 @@ from cells.chain.zones import CellZone
 from cells.layout.shape import Shape
 from cells.layout.spec import CellsError
 
+MOST_CLEAN = 0.75
+"""The most of the unbound quota cells that spare jobs leave for one pool: some are lent even if all
+others are in use."""
+
 
 class _PoolReservation:
     """The reservation of one pool: unbound quota cells, and parts of its bound cells.
@@ -81,7 +85,8 @@ class ReservedGpus:
         exclude_bound: Whether spare jobs are kept out of all bound cells, as if every pool had a
             reservation.
         clean: A fraction of the unbound quota cells of a level that are not reserved. Spare jobs
-            leave this number of cells (rounded down) without a spare job, too.
+            leave this number of cells (rounded down) without a spare job, too. If it is not 0,
+            they leave as many as one pool could bind at once, up to `MOST_CLEAN` of all.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class ReservedGpus:
         self._changes = -1
         self._common = _Common([], [], [])
         self._enough = False
+        self._most = [0] * len(state.shape.levels)
 
     def set(self, pool: str, gpus: int) -> None:
         """Reserve GPUs for a pool, with widths rounded up to cells. O(1).
@@ -122,6 +128,8 @@ class ReservedGpus:
         if self._changes != self._states.common.changes:
             self._changes = self._states.common.changes
             self._common = _counted(self._states)
+            if self._clean:
+                self._most = self._most_of_one_pool()
             self._enough = common_suffices(self._states, self._common, self._quota)
         return self._enough
 
@@ -155,7 +163,23 @@ class ReservedGpus:
         if not self._clean or not any(unbound[: above + 1]):
             return held
         rest = (max(0, free - own) for free, own in zip(unbound, held, strict=True))
-        return [own + int(self._clean * more) for own, more in zip(held, rest, strict=True)]
+        return [
+            own + max(int(self._clean * more), min(most, int(MOST_CLEAN * more)))
+            for own, more, most in zip(held, rest, self._most, strict=True)
+        ]
+
+    def _most_of_one_pool(self) -> list[int]:
+        """Return, by level, the most unbound quota cells of one pool that are not reserved.
+
+        O(pools · levels).
+        """
+        most = [0] * len(self._quota)
+        for name, zone in self._states.zones.items():
+            held = self._pools.get(name)
+            for level in zone.wanted(0):
+                own = 0 if held is None else held.quota[level]
+                most[level] = max(most[level], zone.unbound(level) - own)
+        return most
 
     def reserves(self, zone: CellZone) -> bool:
         """Return whether spare jobs must stay out of cells bound to the pool. O(1).

@@ -288,6 +288,27 @@ def test_a_part_of_the_quota_that_nobody_reserves_is_left_without_spare_jobs():
     assert cells.lend("late", wants("b", 8), [holds]) is None
 
 
+def test_as_many_cells_are_left_without_spare_jobs_as_one_pool_may_bind_at_once():
+    quotas = {"a": {"node": 4}, "b": {"node": 1}, "c": {"node": 1}}
+    cells = cluster(racks=3, nodes=2, quotas=quotas)
+    holds = cells.reservations(clean=0.5)
+    for k in range(2):
+        assert cells.lend(f"s{k}", wants("b", 8), [holds]) is not None
+    assert cells.lend("more", wants("c", 8), [holds]) is None, "a may bind the other four"
+    for k in range(3):
+        assert cells.allocate(f"own{k}", wants("a", 8)) is not None
+    assert cells.lend("late", wants("c", 8), [holds]) is None, "it may bind the last one, too"
+
+
+def test_some_cells_are_lent_even_if_only_one_pool_has_free_ones():
+    cells = cluster(racks=3, nodes=2, quotas={"a": {"node": 4}, "b": {"node": 2}})
+    for k in range(2):
+        assert cells.allocate(f"own{k}", wants("b", 8)) is not None
+    holds = cells.reservations(clean=0.5)
+    assert cells.lend("first", wants("b", 8), [holds]) is not None
+    assert cells.lend("second", wants("b", 8), [holds]) is None, "three of four stay free"
+
+
 def test_a_gang_is_not_brought_together_in_a_rack_that_another_pool_holds():
     quotas = {"a": {"rack": {"node": 2}}, "b": {"rack": {"rack": 1}}, "c": {"rack": {"node": 6}}}
     cells = cluster(racks=4, nodes=3, quotas={pool: of["rack"] for pool, of in quotas.items()})
