@@ -86,9 +86,9 @@ def log(name: str) -> dict[str, Any]:
     return found
 
 
-def whole() -> dict[str, Any]:
-    """Figs. 3 and 7 on all 5,452 jobs of ee9e8c; the rivals take too long."""
-    arrivals, points = _arrivals("ee9e8c"), _points("ee9e8c")
+def longer() -> dict[str, Any]:
+    """Figs. 3 and 7 on 3,000 of the 5,452 jobs of ee9e8c; all of them, or rivals, take too long."""
+    arrivals, points = _arrivals("ee9e8c")[:LONG_JOBS], _points("ee9e8c")
     sample = Sample("ee9e8c", arrivals)
     found: dict[str, Any] = {"jobs": len(arrivals)}
     for key, label in (points | {"elastic-fifo": "elastic-fifo"}).items():
@@ -170,7 +170,7 @@ def _short(found: dict[str, Any]) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "testbed": testbed, "tail": tail, "overload": overload, "long": long, "whole": whole,
+    "testbed": testbed, "tail": tail, "overload": overload, "long": long, "longer": longer,
     "pieces": pieces,
     **{name: partial(log, name) for name in LOGS},
 }  # fmt: skip
