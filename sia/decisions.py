@@ -24,10 +24,14 @@ class StartJob(Struct, frozen=True, gc=False, tag=True):
     """The GPUs, in a cluster with cells or with nodes that differ."""
 
 
-class JobTried(Struct, frozen=True, gc=False, tag=True):
+class JobTried(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """The next `StartJob` of this job is a trial: if the job is stopped, it keeps no work."""
 
     job_id: str
+    nodes: int = 1
+    """The number of nodes of the trial."""
+    wants: int = 1
+    """The number of nodes that the job would use by itself."""
 
 
 class RowRecorded(Struct, frozen=True, gc=False, tag=True):

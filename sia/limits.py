@@ -76,6 +76,9 @@ MAX_REGIME = 1_000
 changes its batch size that often, and the record of such a job stays below 64 KB if names are
 short."""
 
+MAX_ITERATIONS = 10**12
+"""Iterations of a job: at a thousand a second, as many as 30 years have."""
+
 MAX_CONFIG = 200
 """Largest number of characters in the name of a configuration: the same as for a job's name."""
 

@@ -24,6 +24,7 @@ from sia.console.errors import UserError
 from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.console.text import SPAN, Seconds
+from sia.limits import MAX_ITERATIONS
 from sia.model import Regime
 from sia.state.steps import steps_text
 from sia.wording import NONE, counted, duration
@@ -171,6 +172,11 @@ class Wish(click.ParamType[Any]):
     metavar="CONFIG:EPOCHS:SECONDS;…",
     help="Its configurations in order, with expected epochs and seconds of an epoch, like "
     "32:9:36.5;64:21:20.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, MAX_ITERATIONS),
+    help="Iterations of the whole work, of which the job reports how many are done.",
 )
 @click.option("--array", type=int, metavar="N", help="Submit N jobs, ID.0 to ID.(N-1).")
 @click.option("--file", "file", type=click.File("rb"), help="Read jobs as JSON; - for stdin.")

@@ -16,7 +16,7 @@ from daemon.wire.wishes import gpus_and_seconds
 from sia.console.errors import UserError
 from sia.console.terminal import printable
 from sia.console.text import BoundedFloatType
-from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from sia.limits import MAX_ITERATIONS, MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 
 class TrialsType(click.ParamType[tuple[tuple[int, float], ...]]):
@@ -44,6 +44,11 @@ HERE = "it is set in the environment of each job that runs; outside of a job, gi
     help="Share of the whole work that is done.",
 )
 @click.option(
+    "--iterations",
+    type=click.IntRange(0, MAX_ITERATIONS),
+    help="In place of --done: iterations that are done, of those stated at submission.",
+)
+@click.option(
     "--trials",
     type=TrialsType(),
     help="In place of --done: GPUs and seconds of each trial that is left, like 1:3600;2:1800.",
@@ -69,7 +74,8 @@ HERE = "it is set in the environment of each job that runs; outside of a job, gi
 @CONFIG
 @JSON
 def report(
-    done: float | None, trials: tuple[tuple[int, float], ...] | None, speed: float | None,
+    done: float | None, iterations: int | None,
+    trials: tuple[tuple[int, float], ...] | None, speed: float | None,
     regime: int | None, job_id: str | None,
     attempt: int | None, url: str | None, token_file: Path | None, config: Path | None,
     as_json: bool,
@@ -81,22 +87,23 @@ def report(
 
     Example: sia report --done 0.4 --speed 1.7 --regime 3
     """
-    if (done is None) == (trials is None):
-        raise click.UsageError("give either --done or --trials")
+    if [done, iterations, trials].count(None) != 2:
+        raise click.UsageError("give either --done, --iterations or --trials")
     job_id = job_id or _given("SIA_JOB_ID", "--job")
     number = attempt if attempt is not None else _number(_given("SIA_ATTEMPT", "--attempt"))
     body: dict[str, Any] = {"attempt": number, "speed": speed, "regime": regime}
-    body |= {"done": done} if trials is None else {"trials": trials}
+    said = {"done": done, "iterations": iterations, "trials": trials}
+    body |= {name: value for name, value in said.items() if value is not None}
     with closing(Client(_endpoint(url, token_file, config))) as client:
         answer = client.ask("POST", f"/v1/jobs/{at(job_id)}/progress", body)
     if as_json:
         say(answer)
         return
     share = done if answer is None else answer["done"]
-    said = f"{job_id}: {share or 0.0:.1%} done"
+    told = f"{job_id}: {share or 0.0:.1%} done"
     if answer is not None and answer.get("end") is not None:
-        said += f", ends about {moment(answer['end'])}"
-    click.echo(printable(said))
+        told += f", ends about {moment(answer['end'])}"
+    click.echo(printable(told))
 
 
 def _given(variable: str, option: str) -> str:

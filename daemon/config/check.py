@@ -120,8 +120,8 @@ def _policy(config: Config) -> Iterator[str]:
             f"daemon.policy: {config.policy} has {made.queues} queues, but the largest pool has "
             f"{counted(largest, 'GPU')}; give fewer sizes, as queues share whole GPUs"
         )
-    elif made.only_in_replays:
-        yield f"daemon.policy: {config.policy}: {made.only_in_replays}"
+    elif made.tries and "trials" not in config.backend.can:
+        yield f"daemon.policy: {config.policy}: this backend cannot run trials; add profile=0"
     if config.cells is not None and not policy.places:
         placing = ", ".join(name for name in able if load(name).places)
         yield f"daemon.policy: {config.policy} does not support cells; use one of {placing}"

@@ -41,13 +41,15 @@ Ability = Literal[
     "resize",
     "save_by_command",
     "save_by_signal",
+    "trials",
 ]
 """Optional abilities of a backend. "adopted_widths": change the width of adopted jobs. "commands":
 run commands (jobs need a command). "logs": store logs. "preempt": stop jobs that start again later
 (`PreemptEffect`). "requeue": requeue a job as another attempt. "resize": change the width of a
 running job (`ResizeEffect`); without it, such a job is stopped and started again.
 "save_by_command", "save_by_signal": tell jobs to save their work by the command or the signal that
-they name; without them, by SIGTERM."""
+they name; without them, by SIGTERM. "trials": run a trial of a job on fewer
+GPUs than it asks for."""
 
 BACKENDS = "sia.backends"
 """Entry point group of backends."""

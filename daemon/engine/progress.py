@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
+from msgspec.structs import replace
+
 from daemon.engine.jobs import core_job
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, Progress
@@ -22,6 +24,7 @@ from sia.limits import (
     UNKNOWN_RUN_TIME,
 )
 from sia.model import NEVER_STOPPED, RESTART
+from sia.policies.chronus.iterations import iteration_seconds
 from sia.policies.shockwave.foresight import foreseen, work_of
 
 
@@ -41,6 +44,8 @@ class ProgressReports:
         refused = self._refusal(record, asked)
         if refused is not None:
             return refused
+        if asked.iterations is not None:
+            asked = replace(asked, done=_share(record, asked))
         progress = record.progress = self._progress(record, asked)
         record.done, record.since, record.overhead = progress.work, progress.at, 0.0
         record.speed = progress.speed
@@ -59,6 +64,7 @@ class ProgressReports:
             return _does_not_run(record)
         return (
             _wrong_values(asked)
+            or _wrong_iterations(record, asked)
             or self._wrong_trials(record, asked)
             or self._out_of_order(record, asked)
         )
@@ -117,11 +123,12 @@ class ProgressReports:
                 f"report at most every {REPORT_EVERY:g} s",
                 wait,
             )
-        if record.widths is None and asked.done is not None and asked.done < last.done:
+        done = asked.done if asked.iterations is None else _share(record, asked)
+        if record.widths is None and done is not None and done < last.done:
             return Refused(
                 409,
                 "progress goes back",
-                f"job {asked.job} has reported {last.done:g} done, and now {asked.done:g}",
+                f"job {asked.job} has reported {last.done:g} done, and now {done:g}",
                 "report the share of the whole work, which only grows within an attempt",
             )
         if asked.regime is not None and last.regime is not None and asked.regime < last.regime:
@@ -146,6 +153,8 @@ class ProgressReports:
         last, done = record.progress, asked.done or 0.0
         if record.spec.regimes:
             return self._by_epochs(record, asked)
+        if record.trial is not None:
+            return self._in_trial(record, record.trial, asked)
         worked = record.work(self._context.now)
         whole = 0.0  # unknown
         if last is None and record.attempt > 1 and (record.whole or not record.done):
@@ -162,6 +171,32 @@ class ProgressReports:
         known = record.expected < UNKNOWN_RUN_TIME
         left = max(0.0, record.expected - worked) if known else None
         return Progress(self._context.now, done, worked, speed, left, regime)
+
+    def _in_trial(self, record: JobRecord, trial: tuple[int, int], asked: Reported) -> Progress:
+        """Estimate the whole work of a job by its speed on the GPUs of its trial (Chronus, §3.2.2).
+
+        That is the speed between the attempt's first report and this one; the clock counts as the
+        first report of the first attempt. What a trial on one node and one on two say about more
+        nodes is `iteration_seconds`; until the second has begun, the first counts.
+        """
+        now, done = self._context.now, asked.done or 0.0
+        if record.first is None:
+            begun = record.started if record.attempt == 1 else None
+            record.first = (now, done) if begun is None else (begun, 0.0)
+        since, before = record.first
+        if now > since and done > before:
+            whole = min((now - since) / (done - before), UNKNOWN_RUN_TIME)
+            nodes, wants = trial
+            if nodes == 1:
+                record.single = whole
+            else:
+                whole = iteration_seconds(record.single or whole, whole, wants)
+            record.whole = min(whole, UNKNOWN_RUN_TIME)
+        known = record.expected < UNKNOWN_RUN_TIME
+        worked = done * record.expected if known else record.work(now)
+        left = record.expected - worked if known else None
+        speed = asked.speed or record.speed
+        return Progress(now, done, worked, speed, left, asked.regime)
 
     def _by_trials(self, record: JobRecord, asked: Reported) -> Progress:
         """Convert the GPU-seconds of the remaining trials to seconds of work.
@@ -237,12 +272,33 @@ class ProgressReports:
         )  # fmt: skip
 
 
+def _share(record: JobRecord, asked: Reported) -> float:
+    """Return the share of its whole work that a job has done, if it has reported iterations."""
+    return (asked.iterations or 0) / (record.spec.iterations or 1)
+
+
+def _wrong_iterations(record: JobRecord, asked: Reported) -> Refused | None:
+    """Return why a job cannot have done so many iterations."""
+    whole, done = record.spec.iterations, asked.iterations
+    if done is None or (whole is not None and 0 <= done <= whole):
+        return None
+    if whole is None:
+        return Refused(
+            409,
+            "iterations",
+            f"job {asked.job} has not said how many iterations it has",
+            "report the share that is done, or submit it with its iterations",
+        )
+    return _unfit(f"iterations must be 0 to {whole} (got {done})", "report those of its whole work")
+
+
 def _wrong_values(asked: Reported) -> Refused | None:
     """Check the bounds of a report. NaN violates all of them."""
-    if (asked.done is None) != bool(asked.trials):
+    if (asked.done is not None) + (asked.iterations is not None) + bool(asked.trials) != 1:
         return _unfit(
-            "a report has either done or trials",
-            "report the share of the whole work, or each trial that is left as [GPUs, seconds]",
+            "a report has either done, iterations or trials",
+            "report the share of the whole work, how many iterations are done, or each trial that "
+            "is left as [GPUs, seconds]",
         )
     if asked.done is not None and not 0 <= asked.done <= 1:
         return _unfit(

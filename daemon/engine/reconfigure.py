@@ -73,6 +73,11 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
             409, "configuration", f"job {some(unplaced)} is about to start, and has no node yet",
             "restore the old settings, and add attributes of nodes once it runs",
         )  # fmt: skip
+    jobs: Iterable[JobSnapshot] = snapshot.jobs
+    if forgets:
+        jobs = map(_ordinary, jobs)
+    if not costs:
+        jobs = _costed(jobs, book, setup)
     known = {record.pool.name: record for record in snapshot.pools}
     loads = (unseen,) * len(setup.options.windows)
     pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
@@ -85,9 +90,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
         open_request=snapshot.open_request and same and costs,
-        jobs=tuple(
-            _on_nodes(snapshot.jobs if costs else _costed(snapshot.jobs, book, setup), book, differ)
-        ),
+        jobs=tuple(_on_nodes(jobs, book, differ)),
         nodes=differ or UNSET,
         nodes_out=tuple(name for name, node in nodes.items() if differ and node.reasons) or UNSET,
         out=UNSET,  # counted again: nodes, quotas and groups may have changed
@@ -98,12 +101,17 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         return Refused(409, "configuration", str(error), "restore the old settings")
     if forgets:  # the policy's promises are gone; jobs with a deadline are told so
         for record in book.jobs.values():
-            record.promise = None
+            record.promise = record.trial = None
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     book = replace(
         book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
     )
     return book, core
+
+
+def _ordinary(job: JobSnapshot) -> JobSnapshot:
+    """Return a job without its trial, which nobody ends any more: it runs on and keeps its work."""
+    return replace(job, trial=False) if job.trial else job
 
 
 def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[JobSnapshot]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from daemon.engine.jobs import GRACE_OVER, Jobs
@@ -39,6 +39,7 @@ from sia.decisions import (
     DedicateJob,
     JobPromised,
     JobRejected,
+    JobTried,
     MoveLoan,
     PreemptJob,
     ProposalRefused,
@@ -77,28 +78,34 @@ class Runs:
         self._book = context.book
         self._jobs = jobs
         context.carry_out = self.carry_out
+        self._tried: JobTried | None = None
+        """The trial whose `StartJob` comes next."""
+        self._carriers: dict[type, Callable[[Any], None]] = {
+            StartJob: self._start,
+            JobTried: self._try,
+            PreemptJob: self._preempt,
+            ResizeJob: self._resize,
+            DedicateJob: self._dedicate,
+            MoveLoan: self._move,
+            SolveProgram: self._ask_solver,
+            ProposalRefused: self._refuse,
+            JobRejected: self._answer,
+            JobPromised: self._answer,
+        }
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
         """Carry out the core's decisions. O(decisions)."""
         for decision in decisions:
-            kind = type(decision)
-            if kind is StartJob:
-                self._start(decision)  # type: ignore[arg-type]
-            elif kind is PreemptJob:
-                self._preempt(decision)  # type: ignore[arg-type]
-            elif kind is ResizeJob:
-                self._resize(decision)  # type: ignore[arg-type]
-            elif kind is DedicateJob:
-                self._dedicate(decision)  # type: ignore[arg-type]
-            elif kind is MoveLoan:
-                self._move(decision)  # type: ignore[arg-type]
-            elif kind is SolveProgram:
-                self._book.solving = decision  # type: ignore[assignment]
-                self._book.refused.pop("", None)
-            elif kind is ProposalRefused:
-                self._refuse(decision)  # type: ignore[arg-type]
-            elif kind is JobRejected or kind is JobPromised:
-                self._answer(decision)  # type: ignore[arg-type]
+            carry = self._carriers.get(type(decision))
+            if carry is not None:
+                carry(decision)
+
+    def _ask_solver(self, decision: SolveProgram) -> None:
+        self._book.solving = decision
+        self._book.refused.pop("", None)
+
+    def _try(self, decision: JobTried) -> None:
+        self._tried = decision
 
     def _answer(self, decision: JobRejected | JobPromised) -> None:
         """Record and report what the policy promised for a deadline, or that it did not."""
@@ -161,6 +168,7 @@ class Runs:
 
     def _start(self, start: StartJob) -> None:
         """Queue a start for the backend; a job that is being stopped must stop first."""
+        tried, self._tried = self._tried, None
         context, job_id = self._context, job_of(start.job_id)
         record = self._book.jobs[job_id]
         if record.core != start.job_id:
@@ -170,6 +178,7 @@ class Runs:
             self._book.refused.pop(job_id, None)
         record.stream, record.reason, record.decided = start.stream, start.reason, context.now
         record.loans, record.width = start.loans, start.width
+        record.trial = None if tried is None else (tried.nodes, tried.wants)
         following = record.attempt + 1
         if record.phase is JobPhase.STOPPING:
             record.seats = start.nodes
@@ -190,7 +199,7 @@ class Runs:
         record.phase = JobPhase.STARTING
         record.attempt += 1
         record.placed, record.started, record.since = False, None, None
-        record.progress = None
+        record.progress = record.first = None
         record.warned, record.stop = False, ""
         record.told, record.forced = None, False
         record.nodes, record.seats, record.area = nodes, (), ""
@@ -225,8 +234,8 @@ class Runs:
             self._keep_work(record, record.done)
         elif record.phase is not JobPhase.STOPPING:
             record.recalled = spare
-            self._tell_to_stop(record, kill=preempt.kill)
-        record.seats = ()
+            self._tell_to_stop(record, kill=preempt.kill or record.trial is not None)
+        record.seats, record.trial = (), None
 
     def _keep_work(self, record: JobRecord, done: float) -> None:
         """Tell the core how much work a job keeps, if the core assumes another amount."""
@@ -638,6 +647,7 @@ class Runs:
         """Record that a job has no attempt and no GPUs."""
         record.placed, record.decided, record.started, record.since = False, None, None, None
         record.stream, record.reason, record.nodes, record.area = None, "", (), ""
+        record.trial = None
         record.width, record.seats, record.overhead, record.speed = 0, (), 0.0, 1.0
         record.told, record.forced = None, False
 

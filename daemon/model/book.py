@@ -223,6 +223,13 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Whether the latest stop costs all of the job's work (`PreemptJob.kill`)."""
     preempted: str = ""
     """The core's reason for the latest stop."""
+    trial: tuple[int, int] | None = None
+    """The number of nodes of its trial, and the number that it would use by itself, while its
+    latest start is a trial; a stop then costs all of its work."""
+    first: tuple[float, float] | None = None
+    """Time and `done` of the first report of its attempt, from which a trial measures its speed."""
+    single: float = 0.0
+    """Seconds that its whole work would take as measured in a trial on one node; 0 if unknown."""
 
     @property
     def expected(self) -> float:

@@ -58,18 +58,20 @@ class Reported(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """A job reports its progress: `done` is the share of its whole work that is done, from 0 to 1.
 
     `speed` is the speed from now on, relative to the nominal speed on the job's own number of GPUs;
-    None if it has not changed. `regime` is the index of the current regime, from 0. A job of
-    several trials reports `trials` instead of `done`: for each remaining trial its GPUs, and the
-    seconds that it still needs on them.
+    None if it has not changed. `regime` is the index of the current regime, from 0. A job that has
+    stated its number of iterations may report `iterations` instead of `done`: how many are done. A
+    job of several trials reports `trials`: for each remaining trial its GPUs, and the seconds that
+    it still needs on them.
     """
 
     job: str
     attempt: int
-    done: float | None
+    done: float | None = None
     speed: float | None = None
     regime: int | None = None
     actor: str = ""
     trials: tuple[tuple[int, float], ...] = ()
+    iterations: int | None = None
 
 
 class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -387,6 +389,7 @@ Observation = (
     | NodeUp
     | ForecastHealth
     | Answered
+    | Reported
 )
 """Inputs that no client waits for: what a backend or a solver reports, and `ForecastHealth`."""
 

@@ -88,6 +88,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Minimum run time in seconds; None if the job does not state it."""
     model: str = ""
     """Name of the model that the job trains."""
+    iterations: int | None = None
+    """Number of iterations of its whole work; None if it is not stated."""
     regimes: tuple[Regime, ...] = ()
     """Configurations of the job in order, with the expected epochs and the seconds per epoch."""
     origin: str = ""

@@ -23,6 +23,7 @@ from daemon.wire.explain import PlannedView
 from replay.logs.regimes import parse_mode
 from sia.limits import (
     MAX_ASK_TEXT,
+    MAX_ITERATIONS,
     MAX_JOB_BUDGET,
     MAX_POINTS,
     MAX_QUOTA,
@@ -239,6 +240,10 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
             examples=[[["32", 9, 36.5, None], ["64", 21, 20, None]]],
         ),
     ] = ()
+    iterations: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_ITERATIONS)] | None,
+        Meta(description="Iterations of its whole work, of which it reports how many are done."),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse two different estimates and malformed texts. Raises ValueError."""
@@ -377,11 +382,12 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Speed = Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)]
 TrialTime = Annotated[float, Meta(ge=0, le=UNKNOWN_RUN_TIME)]
 RegimeNumber = Annotated[int, Meta(ge=0, le=MAX_REGIME)]
+Iterations = Annotated[int, Meta(ge=0, le=MAX_ITERATIONS)]
 AttemptNumber = Annotated[int, Meta(ge=1, le=2**31)]
 
 
 class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A running job reports its progress: either `done` or `trials`."""
+    """A running job reports its progress: either `done`, `iterations` or `trials`."""
 
     attempt: Annotated[AttemptNumber, Meta(description="SIA_ATTEMPT of the job.")]
     done: Annotated[
@@ -411,6 +417,13 @@ class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
             examples=[[[1, 3600], [1, 1800]]],
         ),
     ] = ()
+    iterations: Annotated[
+        Iterations | None,
+        Meta(
+            description="In place of `done`: the iterations that are done, of those that the job "
+            "stated at its submission."
+        ),
+    ] = None
 
 
 class ProgressView(Struct, omit_defaults=True):
@@ -512,6 +525,7 @@ class JobDetail(JobView, omit_defaults=True):
     mode: str = ""
     model: str = ""
     regimes: tuple[Regime, ...] = ()
+    iterations: int | None = None
     notes: Annotated[list[str], Meta(description=NOTES)] = []
     position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
         None

@@ -10,7 +10,7 @@ from typing import Any
 
 from daemon.model.job import JobSpec
 from replay.logs.regimes import parse_mode, parse_regimes
-from sia.limits import MAX_JOB_BUDGET
+from sia.limits import MAX_ITERATIONS, MAX_JOB_BUDGET
 from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
 from sia.state.steps import parse_steps
 from sia.state.strl import asks_of, quickest
@@ -55,6 +55,14 @@ def wishes_of(given: Mapping[str, str], now: float) -> dict[str, Any]:
 def _whole(text: str, _: float) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise ValueError(f"{text[:SHOWN]!r} is not a number of GPUs; write a whole number like 4")
+    return int(text)
+
+
+def _iterations(text: str, _: float) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) <= MAX_ITERATIONS):
+        raise ValueError(
+            f"{text[:SHOWN]!r} is not a number of iterations; write one from 1 to {MAX_ITERATIONS}"
+        )
     return int(text)
 
 
@@ -162,6 +170,7 @@ PARSERS: dict[str, Callable[[str, float], Any]] = {
     "soft": _steps, "value": _number, "budget": _budget, "estimate": _span, "prefers": _word,
     "slowdown": _number, "strl": _strl, "preemptible": _cost, "min_run_time": _span,
     "checkpoint": _word, "mode": _mode, "model": _word, "regimes": _regimes,
+    "iterations": _iterations,
 }  # fmt: skip
 
 FOR_POLICIES = (

@@ -69,6 +69,15 @@ class PlannedRun(NamedTuple):
     """Whether its deadline is promised: the plan may change, but only within the promise."""
 
 
+class Awaited(NamedTuple):
+    """What a pending job waits for by the policy's own rules."""
+
+    what: str
+    """In words that follow "waits for"."""
+    at: float | None
+    """When that comes, in seconds; None if that is not known."""
+
+
 class RoundOutlook(NamedTuple):
     """The plan of a policy in rounds for one job. Times are in seconds."""
 
@@ -165,9 +174,9 @@ class Policy:
         self.params: Any = self.Params() if params is None else params
 
     @property
-    def only_in_replays(self) -> str:
-        """The reason why a daemon cannot run the policy with these options, with a fix, or ""."""
-        return ""
+    def tries(self) -> bool:
+        """Whether new jobs first have a trial, maybe on fewer GPUs than they need; see `Try`."""
+        return False
 
     @property
     def queues(self) -> int:
@@ -299,6 +308,10 @@ class Policy:
         A job that the plan does not contain yet is added to a copy of the plan. The call changes
         nothing.
         """
+        return None
+
+    def awaits(self, job: JobStateView) -> Awaited | None:
+        """Return what a pending job waits for by its own rules; None where these say nothing."""
         return None
 
     def outlook(self, job: JobStateView) -> RoundOutlook | None:

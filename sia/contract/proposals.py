@@ -64,6 +64,9 @@ class Try(Struct, frozen=True, gc=False):
     until: float
     nodes: NodeCounts = ()
     """In a cluster whose nodes differ: the GPUs of each node."""
+    spread: tuple[int, int] = (1, 1)
+    """The number of nodes of the trial, and the number that the job would use by itself: live, they
+    say what the measured speed means for it."""
 
 
 class Record(Struct, frozen=True, gc=False):

@@ -318,7 +318,7 @@ class Committer:
         self._leave_queue(job)
         loans = self.accounts.take(job, gpus, stream, decisions)
         width = 0 if gpus == job.job.width else gpus
-        decisions.append(JobTried(job.job.id))
+        decisions.append(JobTried(job.job.id, *proposal.spread))
         decisions.append(StartJob(job.job.id, stream, proposal.reason, loans, width, nodes))
         self._begin(job, now)
         job.speed, job.trial = 1.0, True

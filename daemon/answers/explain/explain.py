@@ -98,7 +98,7 @@ def explain(
             *needed(found, found.time),
             *_outage_words(book, core, job),
             *_limit_words(core),
-            *doubt(explanation),
+            *doubt(explanation, ask(core.policy, "awaits", job), found.time),
             *planned,
         ]
         found.words += turn_words(found.turn, found.time, running=False)

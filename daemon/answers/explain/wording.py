@@ -16,6 +16,7 @@ from daemon.wire.explain import (
     TurnView,
     WayView,
 )
+from sia.contract.policy import Awaited
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
@@ -68,14 +69,22 @@ def needed(explanation: Explanation | JobWhy, now: float) -> list[str]:
     return lines
 
 
-def doubt(explanation: Explanation) -> list[str]:
-    """Return a line that the listed obstacles may be incomplete, or nothing if they are exact."""
+def doubt(explanation: Explanation, awaited: Awaited | None, now: float) -> list[str]:
+    """Return a line that the listed obstacles may be incomplete, or nothing if they are exact.
+
+    `awaited` is what the job waits for by the policy's own rules, if these determine it.
+    """
     if explanation.exact or not any(way.open for way in explanation.ways):
         return []
+    what = "the policy's next decision" if awaited is None else awaited.what
+    if awaited is not None and awaited.at is not None:
+        what += f" (in {duration(max(0.0, awaited.at - now))})"
     if not explanation.obstacles:
-        return ["It has no known obstacle, and waits for the policy's next decision"]
+        return [f"It has no known obstacle, and waits for {what}"]
     if any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
         return []
+    if awaited is not None:
+        return [f"By the policy it waits for {what}"]
     return ["There may be other obstacles: no simulation has confirmed this list"]
 
 
@@ -231,6 +240,8 @@ def run_words(record: JobRecord, now: float) -> list[str]:
         return []
     where = "in its pool's quota" if record.stream is Stream.DEDICATED else "on spare GPUs"
     lines = [f"it runs {where}: {record.reason}"]
+    if record.trial is not None:
+        lines.append(f"it is in a trial on {counted(record.gpus, 'GPU')}, and keeps no work of it")
     if record.loans:
         loans = ", ".join(f"{gpus:,} of {pool}" for pool, gpus in record.loans)
         lines.append(f"its GPUs are {loans}")

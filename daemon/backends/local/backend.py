@@ -283,7 +283,14 @@ class LocalBackend:
 
     async def _report(self, found: Sequence[tuple[_Run, ProgressLine]]) -> None:
         asked = [
-            Reported(*run.key, line.done, line.speed, line.regime, trials=line.trials)
+            Reported(
+                *run.key,
+                line.done,
+                line.speed,
+                line.regime,
+                trials=line.trials,
+                iterations=line.iterations,
+            )
             for run, line in found
         ]
         try:

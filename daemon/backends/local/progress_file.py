@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from sia.limits import MAX_ITERATIONS, MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 TAIL = 4096
 """Number of bytes read from the end of the file: a line has about 50, with 200 trials 3,000."""
@@ -24,17 +24,18 @@ LINE = '{"done": 0.4, "speed": 1.7, "regime": 3}'
 
 
 class ProgressLine(Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file: the share of done work, or the remaining trials."""
+    """One line of the file: the share of work or the iterations done, or the remaining trials."""
 
     done: Annotated[float, Meta(ge=0, le=1)] | None = None
     speed: Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)] | None = None
     regime: Annotated[int, Meta(ge=0, le=MAX_REGIME)] | None = None
     trials: tuple[tuple[int, float], ...] = ()
+    iterations: Annotated[int, Meta(ge=0, le=MAX_ITERATIONS)] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a line that has neither."""
-        if self.done is None and not self.trials:
-            raise ValueError("neither done nor trials")
+        """Raise ValueError for a line that has none of them."""
+        if self.done is None and self.iterations is None and not self.trials:
+            raise ValueError("neither done nor iterations nor trials")
 
 
 _decode = msgspec.json.Decoder(ProgressLine).decode

@@ -16,6 +16,7 @@ from daemon.model.inputs import (
     Ended,
     Lost,
     Observation,
+    Reported,
     Started,
     StartFailed,
     Stopped,
@@ -55,6 +56,8 @@ class SimulatedBackend:
         clock: clock that job durations refer to.
         fate: result of a job, for tests; "lost" and "failed" happen at its end.
         stop_time: seconds that a job takes to save its work when it is told to stop.
+        report: seconds between two reports of the iterations of a job that has said how many it
+            has; 0 for none.
     """
 
     can: frozenset[Ability] = CAN
@@ -65,9 +68,12 @@ class SimulatedBackend:
         clock: TimeSource,
         fate: Callable[[StartEffect], Fate] = lambda _: "done",
         stop_time: float = 0.0,
+        report: float = 0.0,
     ) -> None:
         """Create a backend without jobs."""
-        self._stop_time = stop_time
+        self._stop_time, self._report = stop_time, report
+        self._reports: dict[_Key, tuple[int, StartEffect, float]] = {}
+        """By attempt that reports: number of its next timer, its order, and its start."""
         self._stops: dict[_Key, int] = {}
         """For each attempt that was told to stop: number of the timer at which it has stopped."""
         self._clock = clock
@@ -145,6 +151,8 @@ class SimulatedBackend:
         timers = {(number, key) for _, number, key in self._timers}
         ends = {(number, key) for key, (number, _) in self._running.items()}
         assert ends <= timers, "a running job without a timer"
+        reports = {(number, key) for key, (number, *_) in self._reports.items()}
+        assert reports <= timers, "a job without a timer for its next report"
         stops = {(number, key) for key, number in self._stops.items()}
         assert stops <= timers, "a stopping job without a timer"
         assert self._stops.keys() <= self._running.keys(), "a job that is gone is stopping"
@@ -153,6 +161,12 @@ class SimulatedBackend:
         key = (order.job, order.attempt)
         number = self._set_timer(started + _lasts(order), key)
         self._running[key] = (number, _end(order, self._fate(order)))
+        if self._report and order.spec.iterations is not None:
+            self._report_later(key, order, started)
+
+    def _report_later(self, key: _Key, order: StartEffect, started: float) -> None:
+        number = self._set_timer(self._clock.now() + self._report, key)
+        self._reports[key] = (number, order, started)
 
     def _set_timer(self, time: float, key: _Key) -> int:
         """Set a timer of an attempt; return its number."""
@@ -165,6 +179,7 @@ class SimulatedBackend:
     def _drop(self, key: _Key) -> bool:
         """Forget an attempt; return whether it was there."""
         self._stops.pop(key, None)
+        self._reports.pop(key, None)
         return self._running.pop(key, None) is not None
 
     def _follow(self) -> None:
@@ -191,16 +206,29 @@ class SimulatedBackend:
             elif number == self._stops.get(key):
                 self._drop(key)
                 self._sink(Stopped(*key))
+            elif key in self._reports and number == self._reports[key][0]:
+                _, order, started = self._reports[key]
+                self._sink(Reported(*key, iterations=_iterations(order, now - started)))
+                self._report_later(key, order, started)
+
+
+def _iterations(order: StartEffect, seconds: float) -> int:
+    """Return how many iterations of all are done so many seconds after the start."""
+    done = order.done + max(0.0, seconds - order.overhead) * order.speed
+    return int((order.spec.iterations or 0) * min(1.0, done / _work(order)))
+
+
+def _work(order: StartEffect) -> float:
+    """Return the seconds of work that a job has."""
+    spec = order.spec
+    if spec.duration is not None:
+        return spec.duration
+    return RUN_TIME if spec.run_time is None else spec.run_time
 
 
 def _lasts(order: StartEffect) -> float:
     """Return the seconds that an attempt takes for its remaining work."""
-    spec, work = order.spec, RUN_TIME
-    if spec.duration is not None:
-        work = spec.duration
-    elif spec.run_time is not None:
-        work = spec.run_time
-    return order.overhead + max(0.0, work - order.done) / order.speed
+    return order.overhead + max(0.0, _work(order) - order.done) / order.speed
 
 
 def _end(order: StartEffect, fate: Fate) -> Observation:

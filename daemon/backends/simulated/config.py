@@ -25,6 +25,8 @@ class SimulatedConfig(BackendConfig, frozen=True):
     """Speed of the daemon's clock, as a factor of real time."""
     stop_time: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     """Seconds that a job takes to save its work when it is told to stop."""
+    report: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
+    """Seconds between two reports of a job that has said how many iterations it has; 0 for none."""
 
     @property
     def clock_speed(self) -> float:
@@ -35,4 +37,4 @@ class SimulatedConfig(BackendConfig, frozen=True):
         """Build the backend with the daemon's clock."""
         from daemon.backends.simulated.backend import SimulatedBackend  # noqa: PLC0415  clients
 
-        return SimulatedBackend(context.clock, stop_time=self.stop_time)
+        return SimulatedBackend(context.clock, stop_time=self.stop_time, report=self.report)

@@ -179,6 +179,7 @@ def _reported(payload: bytes, pool: str) -> Command:
         progress.regime,
         ACTOR.format(pool),
         progress.trials,
+        progress.iterations,
     )
 
 

@@ -63,7 +63,7 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         value=spec.value, budget=spec.budget, estimate=spec.run_time,
         prefers=spec.prefers, slowdown=spec.slowdown, strl=spec.strl,
         checkpoint=spec.checkpoint, mode=spec.mode, min_run_time=spec.min_run_time,
-        model=spec.model, regimes=spec.regimes,
+        model=spec.model, regimes=spec.regimes, iterations=spec.iterations,
         notes=[] if record.phase in OVER else notes_of(service, spec, planned_for(service, spec)),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip

@@ -56,6 +56,7 @@ def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpe
         prefers=job.prefers,
         slowdown=job.slowdown, strl=job.strl, checkpoint=job.checkpoint, mode=job.mode,
         min_run_time=job.min_run_time, model=job.model, regimes=job.regimes,
+        iterations=job.iterations,
     )  # fmt: skip
 
 

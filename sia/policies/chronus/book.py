@@ -111,12 +111,14 @@ class LeaseBook:
             round_up, search = rules.params.roundup, rules.params.search
             self.allocator = Allocator(table, round_up=round_up, search=search)
         self.node = NODE_GPUS if self.allocator is None else self.allocator.node
-        self.profiler = Profiler(rules.params, group.quota, self.node)
+        in_turn = rules.options.owners  # as in a daemon
+        self.profiler = Profiler(rules.params, group.quota, self.node, in_turn=in_turn)
         self.trying: dict[str, None] = {}
         self.rows: list[TrialRow] = []
         self.told: dict[str, int] = {}
         self.moved: dict[str, None] = {}
         self._never: dict[str, None] = {}  # jobs that must not be stopped
+        self._claimed: dict[str, tuple[tuple[Any, ...], Claim]] = {}  # claims, and what they are of
         self.reserve()
 
     def memory(self) -> BookMemory:
@@ -175,7 +177,7 @@ class LeaseBook:
     def unpromise(self, job_id: str) -> None:
         """Take the leases of a job away."""
         jobs: dict[str, Any]
-        for jobs in (self.plan, self.anew, self.over, self.told, self.moved):
+        for jobs in (self.plan, self.anew, self.over, self.told, self.moved, self._claimed):
             jobs.pop(job_id, None)
 
     def refresh(self, less: int | None = None) -> None:
@@ -293,19 +295,22 @@ class LeaseBook:
     def claims(self, now: float, lease: int) -> list[Claim]:
         """Return the claims of the guaranteed jobs that need a lease from this one on."""
         found, uses = list[Claim](), dict[tuple[int, str], Room]()
-        for job_id in self.plan:
+        for job_id, leases in self.plan.items():
+            if job_id in self.anew:
+                continue
             job = self.jobs[job_id]
-            if job_id not in self.anew and self._needs(job, now, lease):
-                size = job.width, job.pool.name
-                if size not in uses:
-                    uses[size] = self.uses(job)
-                found.append(self.claim(job, now, lease, uses[size]))
+            left = self.left(job, now, lease)
+            if left <= ROUNDING if job_id not in self.over else leases[-1] < lease:
+                continue
+            size = job.width, job.pool.name
+            if size not in uses:
+                uses[size] = self.uses(job)
+            key = job.job, left, lease, job.stream is not None, uses[size]
+            known = self._claimed.get(job_id)
+            if known is None or known[0][0] is not job.job or known[0][1:] != key[1:]:
+                known = self._claimed[job_id] = key, self.claim(job, now, lease, uses[size])
+            found.append(known[1])
         return found
-
-    def _needs(self, job: JobStateView, now: float, lease: int) -> bool:
-        if job.job.id in self.over:
-            return self.plan[job.job.id][-1] >= lease
-        return self.left(job, now, lease) > ROUNDING
 
     def open(self, now: float, lease: int) -> None:
         """Begin the cycle of a lease: find the jobs that need a new lease.

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from sia.contract.plan import PromisedSpan
-from sia.contract.policy import Changes, Needs, PlannedRun, Policy
+from sia.contract.policy import Awaited, Changes, Needs, PlannedRun, Policy, next_multiple
 from sia.contract.proposals import (
     Preempt,
     Proposals,
@@ -82,9 +82,9 @@ class Chronus(Policy):
         self._shares = kept.shares
 
     @property
-    def only_in_replays(self) -> str:
-        """The reason that daemons have no trials, if these options have trials."""
-        return "trials run only in replays; add profile=0" if self.params.profile else ""
+    def tries(self) -> bool:
+        """Whether jobs are tried first."""
+        return bool(self.params.profile)
 
     @property
     def round(self) -> float:
@@ -167,8 +167,9 @@ class Chronus(Policy):
         place = None if book.allocator is None else book.allocator.trial
         for trial in profiler.begin(now, book.group.idle - book.group.out, place):
             if trial.first:
-                job = book.jobs[trial.job_id]
-                yield Try(job, trial.gpus, "its trial", now + self.params.profile, trial.nodes)
+                job, until = book.jobs[trial.job_id], now + self.params.profile
+                spread = book.profiler.nodes(trial.gpus), book.profiler.nodes(job.job.width)
+                yield Try(job, trial.gpus, "its trial", until, trial.nodes, spread)
 
     def _most_capacity(self, book: LeaseBook, now: float) -> int:
         """Return the largest capacity of the profiler that breaks no promise and leaves GPUs."""
@@ -253,6 +254,19 @@ class Chronus(Policy):
         holds = job.stream is not None or leases[0] == book.given
         start = now if holds else leases[0] * self.params.lease
         return PlannedRun(start, book.planned_end(job, now, leases), promised=True)
+
+    def awaits(self, job: JobStateView) -> Awaited | None:
+        """Return the trial, lease or cycle that a pending job waits for. O(its leases + trials)."""
+        book, now, job_id = self._books[job.pool.group], self.state.now, job.job.id
+        if job_id in book.trying:
+            return book.profiler.awaits(job_id, now)
+        later = [n for n in book.plan.get(job_id, ()) if n > book.given]
+        if later:
+            return Awaited("its next lease", later[0] * self.params.lease)
+        cycle = next_multiple(now, self.params.be)
+        if job_id in book.asking:
+            return Awaited("the answer whether its deadline is promised", None)
+        return Awaited("the next cycle of best effort, in which the shortest jobs go first", cycle)
 
     def promised(self, group: GroupStateView) -> list[PromisedSpan]:
         """Return the GPUs of guaranteed jobs, lease by lease."""

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from sia.contract.policy import Awaited, next_multiple
 from sia.model import LATE
 from sia.policies.chronus.params import ChronusParams
 from sia.state.nodes import NodeCounts
+from sia.wording import counted
 
 HOUR = 3600.0
 """Seconds between changes of the capacity, and length of the past that determines it (§3.2.3)."""
@@ -31,11 +33,12 @@ class TrialRow(NamedTuple):
 
 
 class WaitingTrial(NamedTuple):
-    """A trial that waits for GPUs; only the first trial of a job really runs the job."""
+    """A trial that waits for GPUs."""
 
     job_id: str
     gpus: int
     first: bool
+    """Whether it runs the job, and does not only keep GPUs."""
 
 
 class RunningTrial(NamedTuple):
@@ -79,9 +82,15 @@ class Profiler:
             last hour; the number of the latest hour in which the capacity was decided.
     """
 
-    def __init__(self, params: ChronusParams, gpus: int, node: int) -> None:
-        """Begin with `capacity`, or `floor`; without trials if that would leave no GPUs."""
-        self._params, self._node = params, node
+    def __init__(
+        self, params: ChronusParams, gpus: int, node: int, *, in_turn: bool = False
+    ) -> None:
+        """Begin with `capacity`, or `floor`; without trials if that would leave no GPUs.
+
+        With `in_turn` each trial runs the job, so that the second begins after the first: a daemon
+        cannot run a job twice at a time. Else the second one only keeps its GPUs.
+        """
+        self._params, self._node, self._in_turn = params, node, in_turn
         capacity = params.first_capacity if params.first_capacity < gpus else 0
         self.kept = ProfilerMemory(capacity, capacity, [], [], {}, 0, {}, -1, [], 0)
 
@@ -99,6 +108,10 @@ class Profiler:
         """Return the GPUs of each trial of a job."""
         return (width,) if width <= self._node else (self._node, 2 * self._node)
 
+    def nodes(self, gpus: int) -> int:
+        """Return the fewest nodes for so many GPUs."""
+        return -(-gpus // self._node)
+
     def tries(self, width: int) -> bool:
         """Return whether jobs of this width have trials: their widest trial must fit."""
         return max(self.sizes(width)) <= max(self.kept.capacity, self.kept.target)
@@ -112,7 +125,7 @@ class Profiler:
 
     def _enter(self, job_id: str, width: int) -> None:
         for number, gpus in enumerate(self.sizes(width)):
-            self.kept.queue.append(WaitingTrial(job_id, gpus, number == 0))
+            self.kept.queue.append(WaitingTrial(job_id, gpus, self._in_turn or number == 0))
 
     def let_in(self, now: float) -> None:
         """Admit as many jobs of each user as this interval allows, in order of arrival.
@@ -155,16 +168,24 @@ class Profiler:
     def begin(self, now: float, idle: int, place: TrialPlace | None = None) -> list[RunningTrial]:
         """Start the trials that fit, in order; the first that does not fit blocks.
 
-        `idle` is the number of the group's GPUs on which no job runs.
+        A trial that would run a job which is still in its trial is skipped. `idle` is the number of
+        the group's GPUs on which no job runs.
         """
         kept, begun = self.kept, list[RunningTrial]()
         free = min(kept.capacity - self.used, idle - self.beside)
-        while kept.queue and kept.queue[0].gpus <= free:
-            job_id, gpus, first = kept.queue[0]
-            nodes = () if place is None else place(gpus, -(-gpus // self._node), kept.running)
+        busy, at = {trial.job_id for trial in kept.running}, 0
+        while at < len(kept.queue):
+            job_id, gpus, first = kept.queue[at]
+            if first and job_id in busy:
+                at += 1
+                continue
+            if gpus > free:
+                break
+            nodes = () if place is None else place(gpus, self.nodes(gpus), kept.running)
             if nodes is None:
                 break
-            kept.queue.pop(0)
+            kept.queue.pop(at)
+            busy.add(job_id)
             begun.append(RunningTrial(now, job_id, gpus, first, nodes))
             kept.running.append(begun[-1])
             free -= gpus
@@ -189,6 +210,23 @@ class Profiler:
             if not kept.held[user]:
                 del kept.held[user]
         return rows
+
+    def awaits(self, job_id: str, now: float) -> Awaited:
+        """Return what a job waits for that has not had all its trials. O(trials)."""
+        kept, ahead = self.kept, 0
+        for trial in kept.queue:
+            if trial.job_id == job_id:
+                before = f", with {counted(ahead, 'GPU')} of trials ahead of it" if ahead else ""
+                what = f"its trial on {counted(trial.gpus, 'GPU')} of {kept.capacity:,}{before}"
+                return Awaited(what, None)
+            ahead += trial.gpus
+        end = min(
+            (t.start + self._params.profile for t in kept.running if t[1] == job_id), default=0.0
+        )
+        if end:
+            return Awaited("the end of its trial", end)
+        profile = self._params.profile
+        return Awaited("its user to be let in for further trials", next_multiple(now, profile))
 
     def aim(self, now: float) -> None:
         """Decide the capacity for the next hour, once an hour; see `resize`."""

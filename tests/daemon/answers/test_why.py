@@ -16,6 +16,7 @@ from daemon.model.job import JobPhase
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
 from daemon.wire.explain import OutlookView, PoolNotLending
+from sia.contract.policy import Awaited
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
@@ -273,5 +274,7 @@ def test_a_job_that_a_policy_in_rounds_does_not_run_waits_for_the_next_round():
 
 def test_a_job_that_lacks_nothing_waits_for_the_next_decision():
     way = StartPath("turn", open=True, obstacles=(), exact=False)
-    (line,) = doubt(Explanation((), (way,), exact=False))
+    (line,) = doubt(Explanation((), (way,), exact=False), None, 0.0)
     assert line.endswith("waits for the policy's next decision")
+    (line,) = doubt(Explanation((), (way,), exact=False), Awaited("its next lease", 90.0), 30.0)
+    assert line.endswith("waits for its next lease (in 1 m)")

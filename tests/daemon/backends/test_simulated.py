@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from daemon.backends.interface import Backend, Expected
 from daemon.backends.simulated.backend import RUN_TIME, TERM, SimulatedBackend
-from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
+from daemon.model.inputs import Ended, Lost, Reported, Started, StartFailed, Stray
 from daemon.model.job import JobSpec
-from daemon.model.outputs import StartEffect
+from daemon.model.outputs import PreemptEffect, StartEffect
 from tests.support.daemons.daemons import house
 
 
@@ -63,6 +63,24 @@ def played(story, **options):
         return said
 
     return asyncio.run(play())
+
+
+def test_a_job_that_has_said_how_many_iterations_it_has_reports_them():
+    """It has 200 in 400 s; its second attempt begins with half of the work and loads for 10 s."""
+
+    async def story(backend: Backend, clock, said):
+        await backend.start(order("a", duration=400.0, iterations=200))
+        await backend.start(order("quiet", duration=400.0))
+        later = replace(order("b", duration=400.0, iterations=200), done=200.0, overhead=10.0)
+        await backend.start(later)
+        for time in (1060.0, 1120.0):
+            await clock.turn(time)
+        await backend.preempt(PreemptEffect("a", 1, 30.0, "", force=False))
+        await clock.turn(1180.0)
+
+    said = played(story, report=60.0)
+    reports = [(r.job, r.iterations) for r in said if isinstance(r, Reported)]
+    assert reports == [("a", 30), ("b", 125), ("a", 60), ("b", 155), ("b", 185)]
 
 
 def test_jobs_last_their_duration_else_their_run_time_else_a_default():

@@ -211,8 +211,8 @@ def test_all_errors_are_reported_at_once(tmp_path):
         ("[daemon]\nsolver = 'highz'", "daemon.solver: solver highz: not installed; use one of "),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc knows the future"),
         (
-            "[daemon]\npolicy = 'chronus'",
-            "daemon.policy: chronus: trials run only in replays; add profile=0",
+            "[daemon]\npolicy = 'chronus'\n[backend]\nkind = 'slurm'\ncommands = true",
+            "daemon.policy: chronus: this backend cannot run trials; add profile=0",
         ),
         (
             "[daemon]\npolicy = 'las'\n[backend]\nkind = 'mqtt'",

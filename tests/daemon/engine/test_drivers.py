@@ -25,7 +25,7 @@ from tests.support.builders import SMALL, random_workload
 ROUNDS = budget(ci=5, soak=200)
 
 WITHOUT_TRIALS = {"chronus": "chronus:profile=0"}
-"""Trials run only in replays, so that a daemon refuses the usual options."""
+"""The profiler leaves too few GPUs for some jobs, so that an engine would never be done."""
 
 LIVE = [WITHOUT_TRIALS.get(name, name) for name in names() if not load(name).needs.future]
 

@@ -233,6 +233,7 @@ class JobRoutes:
                 report.regime,
                 who.name,
                 report.trials,
+                report.iterations,
             ),
         )
         record = self._service.book.job(job_id)

@@ -83,13 +83,14 @@ def test_a_progress_path_that_is_not_a_file_is_not_read(file, tmp_path):
 
 
 @asynccontextmanager
-async def machine(folder, monkeypatch):
+async def machine(folder, monkeypatch, gpus=1, **settings):
     """A daemon on this machine that looks at progress files all the time."""
     monkeypatch.setattr(local, "LOOK_AT_PROGRESS", 0.01)
     config = Config(
         database=folder / "db", token_file=folder / "token", models=folder / "models",
         listen=Address("127.0.0.1", 0), forecast="none", estimates=False,
-        backend=LocalConfig(folder=str(folder / "jobs"), gpus=1), pools=(PoolConfig("a", 1),),
+        backend=LocalConfig(folder=str(folder / "jobs"), gpus=gpus), pools=(PoolConfig("a", gpus),),
+        **settings,
     )  # fmt: skip
     async with serving(config) as (daemon, _):
         yield daemon.service
@@ -141,6 +142,35 @@ def test_a_job_reports_with_what_is_in_its_environment(tmp_path, monkeypatch):
             await until(lambda: reported(service))
             said = reported(service)
             assert (said.done, said.speed, said.regime) == (0.4, 1.7, 3)
+            await end(service)
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_the_iterations_of_a_trial_are_the_estimate_by_which_a_deadline_is_promised(
+    tmp_path, monkeypatch
+):
+    """Nobody says how long the job runs; it writes an iteration every 20 ms into its file."""
+    script = """
+        i=0
+        while i=$((i+1)); do
+            echo "{\\"iterations\\": $i}" >> "$SIA_PROGRESS_FILE"; sleep 0.02
+        done
+    """
+
+    async def story():
+        policy = "chronus:profile=4:be=4:lease=8:capacity=1"
+        async with machine(tmp_path, monkeypatch, gpus=2, policy=policy) as service:
+            due = {"deadline": service.clock.now() + 1e8, "iterations": 100_000}
+            spec = job("j", command=("sh", "-c", script), preemptible=0.1, **due)
+            await service.submit([Submit(spec)])
+            await until(lambda: reported(service))
+            assert service.book.jobs["j"].trial == (1, 1)
+            await until(lambda: service.book.jobs["j"].promise)
+            record = service.book.jobs["j"]
+            assert record.promise.guaranteed
+            assert 0 < record.single < 1e6
+            await until(lambda: service.book.jobs["j"].attempt == 2)
             await end(service)
 
     asyncio.run(asyncio.wait_for(story(), 60))

@@ -111,6 +111,8 @@ async def test_bad_reports_are_refused_in_one_line_and_jobs_go_on(folder):
             ({"done": 0.5, "speed": 1e9}, "speed"),
             ({"done": 0.5, "regime": -1}, "regime"),
             ({"done": 0.5, "attempt": 0}, "attempt"),
+            ({"done": 0.5, "iterations": 5}, "either done, iterations or trials"),
+            ({"iterations": -1}, "iterations"),
             ({"done": 0.5, "eta": 5}, "eta"),
         ):
             said = await reports(client, "j", None, status=422, **body)

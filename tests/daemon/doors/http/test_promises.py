@@ -3,10 +3,33 @@
 import re
 
 from daemon.cli.jobs import description, promise_text
+from daemon.config.config import PoolConfig
+from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import asked, door, story
 from tests.support.servers.browsers import browser, seen
 
 JOB = {"pool": "vision", "duration": 1e6, "estimate": 1000.0}
+
+
+@story
+async def test_a_job_without_an_estimate_is_promised_by_what_its_trial_measures(folder):
+    """A job of two nodes has two trials; simulated jobs report their iterations by themselves."""
+    pools = (PoolConfig("vision", 48),)
+    policy = "chronus:capacity=16"
+    async with door(folder, speed=400.0, policy=policy, pools=pools) as client:
+        due = {"deadline": client.service.clock.now() + 1e7, "pool": "vision"}
+        job = {**due, "id": "a", "gpus": 16, "duration": 40_000.0, "iterations": 10_000}
+        said = await asked(client, "POST", "/v1/jobs", job, status=201)
+        assert "promise" not in said
+        await until(lambda: client.service.book.jobs["a"].trial)
+        why = (await asked(client, "GET", "/v1/jobs/a/why"))["words"]
+        assert any("in a trial" in line for line in why)
+        await until(lambda: client.service.book.jobs["a"].promise)
+        shown = await asked(client, "GET", "/v1/jobs/a")
+        assert (shown["promise"]["guaranteed"], shown["iterations"]) == (True, 10_000)
+        assert dict(description(shown))["iterations"] == "10000"
+        assert shown["run_time"] > 0
+        assert shown["attempt"] == 2
 
 
 @story

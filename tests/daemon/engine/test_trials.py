@@ -1,0 +1,136 @@
+"""Trials in a daemon: a job runs on the profiler's GPUs, and what it reports gives its run time."""
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Configured, Ended, Reported, Started, Stopped, Tick
+from daemon.model.outputs import PreemptEffect, Refused, StartEffect
+from tests.support.daemons.daemons import setup, submit
+
+POLICY = "chronus:profile=300:capacity=16"
+
+
+class Story:
+    """An engine of nodes with 8 GPUs that is restored from its snapshot after every step."""
+
+    def __init__(self, nodes=8, policy=POLICY):
+        made = setup((8,) * nodes, a=8 * nodes)
+        options = replace(made.options, owners=True)
+        self.engine = Engine.new(replace(made, policy=policy, options=options))
+
+    def step(self, now, *inputs):
+        self.last = self.engine.step(float(now), [*inputs] or [Tick()])
+        self.engine.check()
+        self.engine = Engine.restore(self.engine.dump())
+        return self.last.answers[0]
+
+    @property
+    def starts(self):
+        found = (each for each in self.last.effects if isinstance(each, StartEffect))
+        return {each.job: each.width or each.spec.gpus for each in found}
+
+    @property
+    def promises(self):
+        return {n.job: n.data for n in self.last.notices if n.kind in ("promised", "rejected")}
+
+    def run_time(self, name):
+        return self.engine.core.state.jobs[self.engine.book.jobs[name].core].run_time
+
+
+def test_what_a_job_reports_in_its_trial_is_its_estimate():
+    """It has 1,000 iterations of 3 s, and begins anew after its trial."""
+    story = Story()
+    story.step(0, submit("j", gpus=4, run_time=0.0, iterations=1000, deadline=8000.0))
+    assert (story.starts, story.promises) == ({"j": 4}, {})
+    story.step(10, Started("j", 1))
+    story.step(70, Reported("j", 1, iterations=20))
+    story.step(130, Reported("j", 1, iterations=40))
+    story.step(300)
+    assert [type(effect) for effect in story.last.effects] == [PreemptEffect]
+    assert story.promises["j"]["planned"] == 4200.0
+    story.step(301, Stopped("j", 1))
+    record = story.engine.book.jobs["j"]
+    assert (record.done, record.trial, record.expected) == (0.0, None, 3000.0)
+    story.step(1200)
+    assert story.starts == {"j": 4}
+
+
+def test_a_wide_job_is_tried_on_one_node_and_then_on_two():
+    """An iteration takes 5 s on a node and 6 s on two, so 5 + 2 · 1 s on its four."""
+    story = Story()
+    wide = submit("wide", gpus=32, run_time=0.0, iterations=1000, deadline=20_000.0)
+    story.step(0, wide, submit("slim", gpus=8, run_time=1000.0, deadline=9000.0))
+    assert story.starts == {"wide": 8, "slim": 8}
+    story.step(0, Started("wide", 1), Started("slim", 1))
+    story.step(100, Reported("wide", 1, iterations=20))
+    assert story.run_time("wide") == 5000.0
+    story.step(300)
+    assert story.promises.keys() == {"slim"}
+    assert story.starts == {}
+    story.step(305, Stopped("wide", 1), Stopped("slim", 1))
+    assert story.starts == {"wide": 16}
+    story.step(310, Started("wide", 2))
+    story.step(320, Reported("wide", 2, iterations=1))
+    assert story.run_time("wide") == 5000.0  # what it had done when it began is not known
+    story.step(380, Reported("wide", 2, iterations=11))
+    assert story.run_time("wide") == pytest.approx(7000.0)
+    story.step(600)
+    assert story.promises["wide"]["planned"] == pytest.approx(8200.0)
+    story.step(601, Stopped("wide", 2))
+    story.step(1200)
+    assert story.starts == {"wide": 32, "slim": 8}
+
+
+def test_a_job_that_ends_in_its_trial_is_done():
+    story = Story()
+    story.step(0, submit("j", gpus=4, run_time=0.0, deadline=400.0))
+    story.step(1, Started("j", 1))
+    story.step(200, Ended("j", 1, 0))
+    assert story.engine.book.job("j").phase.value == "finished"
+    assert (story.promises, story.engine.book.jobs) == ({}, {})
+
+
+def test_without_a_report_the_stated_estimate_counts_and_without_one_nothing_is_promised():
+    story = Story()
+    stated = submit("stated", gpus=4, run_time=1000.0, deadline=4000.0)
+    story.step(0, stated, submit("silent", gpus=4, run_time=0.0, deadline=4000.0))
+    story.step(0, Started("stated", 1), Started("silent", 1))
+    story.step(300)
+    assert story.promises["stated"]["planned"] == 2200.0
+    assert story.promises["silent"]["why"] == "its run time is not known; give an estimate"
+
+
+def test_iterations_have_to_be_those_of_the_job():
+    story = Story()
+    story.step(0, submit("j", iterations=10), submit("none"))
+    story.step(0, Started("j", 1), Started("none", 1))
+    for report, status, words in [
+        (Reported("none", 1, iterations=1), 409, "has not said how many iterations it has"),
+        (Reported("j", 1, iterations=11), 422, "iterations must be 0 to 10 (got 11)"),
+        (Reported("j", 1, iterations=-1), 422, "iterations must be 0 to 10 (got -1)"),
+        (Reported("j", 1, 0.5, iterations=5), 422, "either done, iterations or trials"),
+        (Reported("j", 1), 422, "either done, iterations or trials"),
+    ]:
+        answer = story.step(1, report)
+        assert isinstance(answer, Refused)
+        assert (answer.status, words in answer.detail) == (status, True)
+    story.step(2, Reported("j", 1, iterations=5))
+    answer = story.step(4, Reported("j", 1, iterations=4))
+    assert answer.detail == "job j has reported 0.5 done, and now 0.4"
+
+
+@pytest.mark.parametrize("policy", ["sia", "chronus:profile=0"])
+def test_another_policy_makes_a_trial_an_ordinary_run(policy):
+    story = Story()
+    story.step(0, submit("j", gpus=4, run_time=1000.0), submit("wide", gpus=16, run_time=900.0))
+    story.step(0, Started("j", 1), Started("wide", 1))
+    story.step(100, Configured(replace(story.engine.book.setup, policy=policy)))
+    records = story.engine.book.jobs
+    assert [records[name].trial for name in ("j", "wide")] == [None, None]
+    states = story.engine.core.state.jobs
+    found = [states[records[name].core] for name in ("j", "wide")]
+    assert [(job.trial, job.width, job.speed) for job in found] == [
+        (False, 4, 1.0),
+        (False, 8, 1.0),
+    ]
