@@ -263,6 +263,10 @@ class Chronus(Policy):
         later = [n for n in book.plan.get(job_id, ()) if n > book.given]
         if later:
             return Awaited("its next lease", later[0] * self.params.lease)
+        left = book.group.quota - book.group.out - book.profiler.capacity
+        if job.width > left:
+            what = f"GPUs of the profiler, which leaves {left:,}: lower capacity or floor"
+            return Awaited(what, None)
         cycle = next_multiple(now, self.params.be)
         if job_id in book.asking:
             return Awaited("the answer whether its deadline is promised", None)

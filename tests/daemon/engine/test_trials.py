@@ -134,3 +134,26 @@ def test_another_policy_makes_a_trial_an_ordinary_run(policy):
         (False, 4, 1.0),
         (False, 8, 1.0),
     ]
+
+
+def test_a_waiting_job_can_say_for_which_trial_lease_or_cycle_it_waits():
+    story = Story(nodes=3)
+    usual = {"run_time": 1000.0, "deadline": 9000.0}
+    jobs = [submit("tried", gpus=16, **usual), submit("next", gpus=8, run_time=5000.0)]
+    wide = submit("wide", gpus=24, run_time=100.0, preemptible="never")
+    story.step(0, *jobs, submit("mine", gpus=16, **usual, user="u"), wide)
+    story.step(0, submit("more", gpus=16, **usual, user="u"))
+
+    def awaited(name):
+        core = story.engine.core
+        return core.policy.awaits(core.state.jobs[story.engine.book.jobs[name].core])
+
+    trial = "its trial on 8 GPUs of 16, with 16 GPUs of trials ahead of it"
+    assert awaited("mine") == (trial, None)
+    assert awaited("more") == ("its user to be let in for further trials", 300.0)
+    assert awaited("wide")[0].startswith("GPUs of the profiler, which leaves 8")
+    story.step(0, Started("tried", 1), Started("next", 1))
+    story.step(300)
+    story.step(300, Stopped("next", 1), Stopped("tried", 1))
+    assert awaited("next") == ("the next cycle of best effort, in which the shortest jobs go first",
+                               600.0)  # fmt: skip
