@@ -7,7 +7,8 @@ and at a load of 1.2: the paper has two weeks on 768 or 960 GPUs. Each seed draw
 and their deadlines. Going on costs 30 s, and the
 solver gets a fiftieth of the usual work. Trials have 8 GPUs at least instead of 16, as a node is a
 quarter of this cluster. Speeds of spread jobs are ours, not the paper's (`SPEEDS`). The results are
-stored in `results/policies/chronus_figures.json` part by part; `--draw` only draws them.
+stored in `results/policies/chronus_figures.json` part by part; `--draw` only draws them. A line of
+JSON is printed for each replay.
 """
 
 from __future__ import annotations
@@ -363,9 +364,11 @@ def main() -> None:
         else:
             with Processes(given.processes) as processes:
                 tasks = [case for seed in range(given.seeds) for case in CASES[part](seed)]
-                rows = processes.map(measured, tasks, chunksize=1)
+                rows = []
+                for row in processes.imap(measured, tasks):
+                    print(json.dumps(row), flush=True)
+                    rows.append(row)
             found = summed(rows)
-            print(part, round(sum(row["seconds"] for row in rows)), "s", flush=True)
         stored = json.loads(path.read_text()) if path.exists() else {}
         keep(STORE, {**stored, part: found}, quiet=True)
     draw(json.loads(path.read_text()))
