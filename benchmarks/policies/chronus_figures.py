@@ -198,11 +198,15 @@ def allocator_cases(seed: int) -> Iterator[Case]:
 
 def rival_cases(seed: int, log: str) -> Iterator[Case]:
     """Yield the replays of Fig. 9 on pieces of one log."""
-    for policy in (CHRONUS, *RIVALS):
-        for mix in MIXES:
-            yield Case("9a", f"{log}_{mix}", policy, seed, log, mix)
-        for density in (80, 140):
+    policies = (CHRONUS, *RIVALS)
+    for policy in policies:
+        yield Case("9a", f"{log}_MIX2", policy, seed, log)
+    for density in (140, 80):
+        for policy in policies:
             yield Case("9c", f"{log} {density}", policy, seed, log, density=density)
+    for mix in ("MIX1", "SLO"):
+        for policy in policies:
+            yield Case("9a", f"{log}_{mix}", policy, seed, log, mix)
     yield Case("9a", f"{log}_MIX2", SHORTER, seed, log)
 
 
@@ -363,7 +367,8 @@ def main() -> None:
             found = traits()
         else:
             with Processes(given.processes) as processes:
-                tasks = [case for seed in range(given.seeds) for case in CASES[part](seed)]
+                seeds = [CASES[part](seed) for seed in range(given.seeds)]
+                tasks = [case for of_case in zip(*seeds, strict=True) for case in of_case]
                 rows = []
                 for row in processes.imap(measured, tasks):
                     print(json.dumps(row), flush=True)
