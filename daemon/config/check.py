@@ -120,11 +120,28 @@ def _policy(config: Config) -> Iterator[str]:
             f"daemon.policy: {config.policy} has {made.queues} queues, but the largest pool has "
             f"{counted(largest, 'GPU')}; give fewer sizes, as queues share whole GPUs"
         )
-    elif made.tries and "trials" not in config.backend.can:
-        yield f"daemon.policy: {config.policy}: this backend cannot run trials; add profile=0"
+    elif made.for_trials:
+        yield from _trials(config, made.for_trials)
     if config.cells is not None and not policy.places:
         placing = ", ".join(name for name in able if load(name).places)
         yield f"daemon.policy: {config.policy} does not support cells; use one of {placing}"
+
+
+def _trials(config: Config, gpus: int) -> Iterator[str]:
+    """Yield why trials on so many GPUs of each sharing group cannot be, if they cannot."""
+    if "trials" not in config.backend.can:
+        yield f"daemon.policy: {config.policy}: this backend cannot run trials; add profile=0"
+        return
+    owned: dict[tuple[str, str], int] = {}
+    for pool in config.pools:
+        group = pool.group, "" if pool.share else pool.name
+        owned[group] = owned.get(group, 0) + pool.quota
+    least = min(owned.values(), default=gpus + 1)
+    if least <= gpus:
+        yield (
+            f"daemon.policy: {config.policy}: a profiler of {counted(gpus, 'GPU')} leaves nothing "
+            f"of the {least:,} of a sharing group; add a smaller capacity=N, or profile=0"
+        )
 
 
 def _stops(config: Config) -> Iterator[str]:

@@ -174,9 +174,12 @@ class Policy:
         self.params: Any = self.Params() if params is None else params
 
     @property
-    def tries(self) -> bool:
-        """Whether new jobs first have a trial, maybe on fewer GPUs than they need; see `Try`."""
-        return False
+    def for_trials(self) -> int:
+        """GPUs of a sharing group that trials of new jobs take at the start; 0 without trials.
+
+        A trial may have fewer GPUs than its job asks for; see `Try`.
+        """
+        return 0
 
     @property
     def queues(self) -> int:

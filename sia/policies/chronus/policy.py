@@ -82,9 +82,9 @@ class Chronus(Policy):
         self._shares = kept.shares
 
     @property
-    def tries(self) -> bool:
-        """Whether jobs are tried first."""
-        return bool(self.params.profile)
+    def for_trials(self) -> int:
+        """GPUs of the profiler at the start."""
+        return int(self.params.first_capacity)
 
     @property
     def round(self) -> float:

@@ -215,6 +215,10 @@ def test_all_errors_are_reported_at_once(tmp_path):
             "daemon.policy: chronus: this backend cannot run trials; add profile=0",
         ),
         (
+            "[daemon]\npolicy = 'chronus:capacity=144'",
+            "a profiler of 144 GPUs leaves nothing of the 144 of a sharing group; add a smaller",
+        ),
+        (
             "[daemon]\npolicy = 'las'\n[backend]\nkind = 'mqtt'",
             "daemon.policy: las stops and restarts jobs, and this backend cannot; use one of ",
         ),
