@@ -19,9 +19,10 @@ class Switch:
     epoch = 1
 
     def __init__(self):
-        self.open = True
+        self.open, self.asked = True, 0
 
     def holds(self):
+        self.asked += 1
         return self.open
 
 
@@ -116,7 +117,8 @@ def test_a_daemon_without_the_lease_has_no_outside_effects(tmp_path):
             fence.open = False
             backend.end("first")
             await until(lambda: service.book.jobs["second"].placed)
-            await asyncio.sleep(0.05)
+            asked = fence.asked
+            await until(lambda: fence.asked > asked + 2)  # the start of the second waits for it
             assert backend.told == [("start", "first", 1)]
             fence.open = True
             await until(lambda: len(backend.told) == 2)

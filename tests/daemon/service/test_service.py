@@ -193,9 +193,10 @@ def test_a_job_cancelled_before_its_start_reached_the_backend_never_runs(tmp_pat
         await service.start()
         assert await service.submit([submit("x")]) == [Accepted()]
         assert await service.submit([Cancel("x")]) == [Accepted()]
-        service._runner.cancel()
-        service._effects._worker.cancel()
-        await asyncio.sleep(0.01)
+        killed = (service._runner, service._effects._worker)
+        for task in killed:
+            task.cancel()
+        await asyncio.wait(killed)
         service._writer.close()
         again = FakeBackend()
         async with serving(tmp_path / "db", setup(a=4), again) as service:

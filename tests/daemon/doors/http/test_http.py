@@ -552,8 +552,9 @@ async def test_events_are_available_by_pages_and_as_a_stream(folder):
         seen = await _stream(client, "?after=0", len(rest["events"]) + 1)
         assert [event["seq"] for event in seen] == [1, *(e["seq"] for e in rest["events"])]
         last = seen[-1]["seq"]
-        follow = asyncio.create_task(_stream(client, "", 1, {"Last-Event-ID": str(last)}))
-        await asyncio.sleep(0.05)
+        opened, headers = asyncio.Event(), {"Last-Event-ID": str(last)}
+        follow = asyncio.create_task(_stream(client, "", 1, headers, opened))
+        await opened.wait()
         await asked(client, "DELETE", "/v1/jobs/a", status=202)
         (event,) = await follow
         assert event["seq"] == last + 1
@@ -561,12 +562,14 @@ async def test_events_are_available_by_pages_and_as_a_stream(folder):
         await asked(client, "GET", "/v1/events?after=-1", status=422)
 
 
-async def _stream(client, query, count, headers=None):
-    """The first events of a stream."""
+async def _stream(client, query, count, headers=None, opened=None):
+    """The first events of a stream; the event `opened` is set once the answer has begun."""
     accept = {"Accept": "text/event-stream", **(headers or {})}
     found = []
     async with client.get(f"/v1/events{query}", headers=accept) as response:
         assert response.content_type == "text/event-stream"
+        if opened is not None:
+            opened.set()
         async for line in response.content:
             if line.startswith(b"data: "):
                 found.append(json.loads(line.removeprefix(b"data: ")))

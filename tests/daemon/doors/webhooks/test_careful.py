@@ -130,14 +130,19 @@ async def test_dead_letters_dropped_twice_are_counted_once(folder):
 @story
 async def test_a_daemon_that_loses_the_lease_while_it_waits_sends_nothing(folder):
     async with receiver() as ops, telling(folder, hook(folder, ops)) as daemon:
-        one, acts = daemon.hooks.get("ops"), [True]
-        fence = SimpleNamespace(holds=lambda: acts[0])
+        one, acts, asked = daemon.hooks.get("ops"), [True], []
+
+        def holds():
+            asked.append(acts[0])
+            return acts[0]
+
+        fence = SimpleNamespace(holds=holds)
         one._context, before = one._context._replace(fence=fence), one._context
         async with one._sending:  # as if a dead letter were on its way
             await happens(daemon.service, 1)
-            await asyncio.sleep(0.1)
+            await until(lambda: one._sending._waiters)  # the event waits for its turn
             acts[0] = False
-        await asyncio.sleep(0.1)
+        await until(lambda: False in asked)
         with pytest.raises(UnavailableError, match="another daemon"):
             await one.test()
         assert ops.got == []
