@@ -33,9 +33,9 @@ class _KnownJob(NamedTuple):
     run_time: float
     """Estimated run time in seconds."""
     start: float | None = None
-    """Its first start."""
+    """Time of the job's first start."""
     since: float | None = None
-    """Its latest start, while it runs."""
+    """Time of the job's latest start, while it runs."""
     ran: float = 0.0
     """Seconds that the job had run before its latest stop."""
 

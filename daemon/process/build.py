@@ -160,8 +160,8 @@ def _refuse_unknown(
             )
     if any({*area} != {*names} for area in areas.values()):
         raise UserError(
-            "node.attributes: partitions differ in their nodes, and a plan by attributes takes "
-            "nodes of all; give all pools the same nodes, or remove [[node]]"
+            "node.attributes: the pools' partitions have different nodes, but a plan by attributes "
+            "may use nodes of all partitions; give all pools the same nodes, or remove [[node]]"
         )
 
 

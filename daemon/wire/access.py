@@ -118,7 +118,7 @@ class GrantUse(Struct):
     value: Annotated[float, Meta(description="Sum of the values of these jobs.")] = 0.0
     top_value: Annotated[float, Meta(description="Highest value of one of these jobs.")] = 0.0
     never_jobs: Annotated[int, Meta(description="Number of jobs that must not be stopped.")] = 0
-    never_gpus: Annotated[int, Meta(description="GPUs of these jobs.")] = 0
+    never_gpus: Annotated[int, Meta(description="Sum of the GPUs of these jobs.")] = 0
     extra_budget: Annotated[
         float, Meta(description="Sum of the budgets of these jobs above 1.")
     ] = 0.0

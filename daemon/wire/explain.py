@@ -101,8 +101,8 @@ class PlannedView(Struct, omit_defaults=True):
     in_time: Annotated[
         bool | None,
         Meta(
-            description="Whether the planned end is not after the deadline; null without "
-            "deadline or planned end."
+            description="Whether the planned end is at or before the deadline; null without a "
+            "deadline or a planned end."
         ),
     ] = None
     kills: Annotated[

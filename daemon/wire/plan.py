@@ -166,7 +166,7 @@ class LendingShadow(Struct):
 class LendingRecalls(Struct):
     """Gains and costs of stops of spare jobs for other jobs, since the daemon's first start."""
 
-    stops: Annotated[int, Meta(description="Stops of spare jobs.")]
+    stops: Annotated[int, Meta(description="Number of stops of spare jobs.")]
     gpu_hours: Annotated[
         float, Meta(description="GPU-hours for which the stopped attempts had held spare GPUs.")
     ]

@@ -34,7 +34,7 @@ class Status(Struct):
     time: float
     version: str
     serving: Annotated[bool, Meta(description="Whether the daemon accepts commands.")]
-    why: Annotated[str, Meta(description="Why not; empty if it does.")]
+    why: Annotated[str, Meta(description="Why it accepts none; empty if it does.")]
     since: Annotated[float, Meta(description="Time of the last change of `serving`.")]
     last_commit: Annotated[float | None, Meta(description="Time of the last durable step.")]
     waiting: Annotated[int, Meta(description="Inputs that are not durable yet.")]

@@ -185,7 +185,7 @@ _UNSAID = {name: getattr(JobSpec("", "", 1), name) for name in FOR_POLICIES}
 
 
 def unheeded(spec: JobSpec, heeds: frozenset[str]) -> Iterator[str]:
-    """Yield the fields that a job gives and that a policy ignores which heeds only `heeds`."""
+    """Yield the fields that a job gives, but that are not in `heeds`: those a policy uses."""
     for name, unsaid in _UNSAID.items():
         given = getattr(spec, name)
         # The core itself never stops a job that must not be stopped.

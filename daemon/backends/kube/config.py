@@ -110,7 +110,7 @@ def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
     if config.context and not config.kubeconfig:
         yield "backend.context: names an entry of a kubeconfig; set kubeconfig, or remove context"
     if config.namespace and config.namespaces:
-        yield "backend.namespace: is that of all pools; leave namespaces out, or namespace"
+        yield "backend.namespace: is the namespace of all pools; remove namespaces, or namespace"
     for key in ("namespaces", "nodes", "local_queues", "cluster_queues"):
         for pool in getattr(config, key):
             if pool not in pools:

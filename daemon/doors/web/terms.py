@@ -91,9 +91,9 @@ TERMS: Mapping[str, str] = {
         "The target is 50 % and 90 %."
     ),
     "weight": "The policy serves pools in the order of use / (quota · weight).",
-    "lend limit": "The most GPUs that a pool lends at the same time.",
-    "borrow limit": "The most GPUs that a pool borrows at the same time.",
-    "share of free GPUs": "The free GPUs in pieces of this size, of all free GPUs.",
+    "lend limit": "The maximum number of GPUs that a pool lends at the same time.",
+    "borrow limit": "The maximum number of GPUs that a pool borrows at the same time.",
+    "share of free GPUs": "The percentage of all free GPUs that are in pieces of this size.",
     "live jobs": "Jobs that have not ended.",
 }
 """Meaning of each term. A test compares them with the glossary."""

@@ -50,7 +50,7 @@ WRONG = {
     'context = "prod"': "names an entry of a kubeconfig",
     'namespaces = { robots = "a" }': "there is no pool 'robots'",
     'namespaces = { vision = "speech" }': "pools vision and speech have the same namespace",
-    'namespaces = { vision = "a" }\nnamespace = "b"': "leave namespaces out",
+    'namespaces = { vision = "a" }\nnamespace = "b"': "remove namespaces",
     'namespaces = { vision = "A_b" }': "backend.namespaces",
     'nodes.vision = { a = "b" }\nkueue = true': "Kueue chooses nodes",
     'namespace = "-"': "is not a valid name",
