@@ -175,7 +175,7 @@ def _require(holds: bool, otherwise: str) -> None:
 def _unique(ids: Sequence[JobId]) -> None:
     seen = set()
     for job_id in map(str, ids):
-        _require(job_id not in seen, f"job {job_id} stands twice; give each job an id of its own")
+        _require(job_id not in seen, f"job {job_id} is listed twice; give each job its own id")
         seen.add(job_id)
 
 

@@ -112,36 +112,37 @@ def _of_arrivals(
 ) -> list[PageSection]:
     parts = [
         PageSection(
-            "Will jobs arrive? By what it is foretold from",
-            "P, precision: of the windows in which jobs were said to arrive, those in which some "
-            "did. R, recall: of those in which some did, those of which it was said. F: their "
-            "harmonic mean. “As before”: what came in the last window comes in the next. Each "
-            "further row adds features to those above it; the last has all, and is what a model "
-            "uses. Counts are summed over pools and ticks, a tick every five minutes (Tables 20 "
-            "and 23).",
+            "Will jobs arrive? By features used",
+            "P, precision: the share of windows with predicted arrivals in which jobs arrived. R, "
+            "recall: the share of windows with arrivals for which they were predicted. F: the "
+            "harmonic mean of both. “As before” predicts the arrivals of the last window. Each "
+            "further row adds features to those above it; the last row has all features, as the "
+            "model. Counts are summed over pools and over ticks of five minutes (Tables 20 and "
+            "23).",
             arrivals_grid(scores),
         ),
         PageSection(
             "Recall, by hour and by pool",
             "A curve's height at x is the share of hours (left), or pools (right), in which at "
-            "most x of the windows with arrivals were foretold. Where it leaps at 0 and at 1, an "
-            "hour is foretold wholly or not at all (Figs. 21 and 22).",
+            "most x of the windows with arrivals were predicted. Jumps at 0 and at 1 show hours in "
+            "which none or all of them were predicted (Figs. 21 and 22).",
             drawn=draw_recall(scores),
         ),
         PageSection(
-            "How true are the stated quantiles of load?",
-            "On the diagonal as much is covered as is stated; below it loads are overstated, which "
-            "lends less, above it understated. Where nothing arrives in many windows, even a low "
-            "quantile covers those: nothing can cover less than their share.",
+            "How accurate are the stated quantiles of load?",
+            "On the diagonal, the share of covered windows equals the stated quantile. Below it, "
+            "forecasts are too high, so less is lent; above it, they are too low. If many windows "
+            "have no arrivals, even a low quantile covers all of those.",
             reliability_grid(scores.reliability),
             draw_reliability(scores.reliability),
         ),
         PageSection(
             "How often are peaks and sliding maxima enough?",
-            "Neither learns in advance. Peaks state a quantile of the most GPUs that new jobs held "
-            "at once, the sliding maximum the most that arrived in one of the last N windows. The "
-            "percentage of windows for which what was said was enough: for that peak, and for all "
-            "that arrived. GPUs on average: at most the pool's quota, if it is known.",
+            "Neither needs training. The forecast peaks states a quantile of the largest number of "
+            "GPUs that new jobs held at once; the sliding maximum, the largest load that arrived "
+            "in one of the last N windows. The percentages are of windows for which the forecast "
+            "was high enough: for this peak, and for the sum of all arrivals. The mean number of "
+            "GPUs counts at most the pool's quota, if it is known.",
             loads_grid(loads),
         ),
     ]
@@ -149,7 +150,7 @@ def _of_arrivals(
         parts.append(
             PageSection(
                 "How the model ages",
-                "The model as it was learned, judged in each week after.",
+                "The scores of the model in each week after its training data.",
                 drawn=draw_ageing(ages),
             )
         )
@@ -226,7 +227,7 @@ def loads_grid(rows: Sequence[ScoreRow]) -> Grid:
         )
         for window, own in groupby(rows, itemgetter("window_s"))
     ]
-    return Grid(["said by", "% of peaks", "% of all", "GPUs on average"], parts)
+    return Grid(["forecast", "% of peaks", "% of all", "GPUs on average"], parts)
 
 
 def _percent(share: float) -> str:
@@ -239,30 +240,31 @@ def _of_run_times(found: Evaluation) -> list[PageSection]:
     return [
         PageSection(
             "How long will jobs run?",
-            "Jobs are asked about when submitted and told of when they end. “Known”: of a job "
-            "alike in anything one had ended. Within 2: from half to twice the true run time; 10 "
-            "likewise. Shares are of all measured jobs; what is unknown is outside. History "
-            "overstates on purpose: it states a high quantile. Survival tells no more than the "
-            "window that a job fits, if it fits any. The curves: jobs by the error of their "
-            "estimate, the last point has all errors of 100 % and more (JamaisVu, Fig. 11).",
+            "Jobs are estimated at their submission, from jobs that have ended by then. “Known”: "
+            "there is an estimate. Within 2: the estimate is between half and twice the true run "
+            "time; within 10 likewise. Shares are of all measured jobs; jobs without an estimate "
+            "are in neither. The predictor history is too high on purpose: it states a high "
+            "quantile. The predictor survival states only the window in which a job ends, if any. "
+            "The curves show jobs by the error of their estimate; the last point has all errors of "
+            "100 % and more (JamaisVu, Fig. 11).",
             run_times_grid(scores),
             draw_errors(scores),
         ),
         *(_of_pairs(found.pairs) if found.pairs else []),
         *(_of_refinements(found.refinements) if found.refinements else []),
         PageSection(
-            "How true are the stated quantiles of run time?",
-            "Of the measured jobs, the percentage that ran no longer than stated, by the quantile "
-            "stated. On the diagonal as many did as was said.",
+            "How accurate are the stated quantiles of run time?",
+            "The percentage of measured jobs that ran no longer than the stated quantile. On the "
+            "diagonal, it equals the quantile.",
             quantiles_grid(reliable),
             draw_run_time_reliability(reliable),
         ),
         *_of_outlasting(scores),
         PageSection(
-            "Which window does a job fit? Foretold and true",
-            "Rows are the true bins of run time, columns the foretold ones, numbers percent of the "
-            "row's jobs. Right of the diagonal a chance to borrow was missed, left of it a lender "
-            "may have been slowed.",
+            "Which window does a job fit? Predicted and true",
+            "Rows are the true bins of run time, columns the predicted ones, and numbers are in "
+            "percent of the row's jobs. Right of the diagonal, a chance to borrow was missed; left "
+            "of it, a lender may have been slowed.",
             confusion_grid(scores, found.split.windows),
         ),
     ]
@@ -290,10 +292,10 @@ def _of_outlasting(scores: Mapping[str, RunTimeScores]) -> list[PageSection]:
     return [
         PageSection(
             "How long will a job run that has outlasted its estimate?",
-            "Measured jobs that ran longer than once or twice as long as estimated, by what would "
-            "have been said of them then. Within 2: the new estimate is from half to twice the "
-            "true run time. By p50 and p90: jobs that ran no longer than the median and the 90th "
-            "percentile stated then.",
+            "Measured jobs that ran longer than once or twice their estimate, and the new estimate "
+            "at that time. Within 2: the new estimate is between half and twice the true run time. "
+            "By p50 and p90: jobs that ran no longer than the new median and the new 90th "
+            "percentile.",
             Grid(["times estimated", "jobs", "% within 2", "% by p50", "% by p90"], parts),
         )
     ]
@@ -304,10 +306,10 @@ def _of_pairs(pairs: PairScores) -> list[PageSection]:
     return [
         PageSection(
             "JamaisVu's pairs of feature and estimator, each alone",
-            "Jobs whose estimate is off by more than a factor of two or of ten, if this pair alone "
-            "foretold all jobs, and (chosen) if for each job the pair with the lowest normalised "
-            "RMSE so far did (JamaisVu, Fig. 12). The table: for each feature the mean of its last "
-            "20 run times alone, and jobs whose value of it no ended job had had (Table 1).",
+            "Jobs whose estimate is wrong by more than a factor of two or of ten, if all estimates "
+            "are from this pair or (chosen) from the pair with the lowest normalised RMSE so far "
+            "(JamaisVu, Fig. 12). The table shows for each feature the same share for the mean of "
+            "the last 20 run times, and the jobs with a value that no ended job had (Table 1).",
             features_grid(pairs),
             draw_outside(pairs),
         ),
@@ -327,10 +329,11 @@ def _of_refinements(found: Sequence[Refinement]) -> list[PageSection]:
     ]
     return [
         PageSection(
-            "Do secondary features tell jobs apart?",
+            "Do secondary features distinguish run times?",
             "The jobs of each user (name, logical name) with more than 20 jobs are divided by a "
-            "secondary feature. A Kruskal-Wallis test says how likely run times would differ as "
-            "much by chance: below 0.05 the division is significant (JamaisVu, §3.2).",
+            "secondary feature. The p-value of a Kruskal-Wallis test is the probability that run "
+            "times differ as much by chance: below 0.05, the division is significant (JamaisVu, "
+            "§3.2).",
             Grid(["jobs of a", "divided by", "tested", "median p", "% below 0.05"], [("", rows)]),
         )
     ]

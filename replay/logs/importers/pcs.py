@@ -90,7 +90,7 @@ class _Jobs:
         if not job_id or job_id in self._seen:
             raise BadCellError(
                 "job_id",
-                f"{shown(job_id)} is empty or stands twice",
+                f"{shown(job_id)} is empty or a duplicate",
                 "give every job a unique ID",
                 "job_id stands twice",
             )

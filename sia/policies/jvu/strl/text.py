@@ -166,7 +166,7 @@ class _Problem:
     def _new_node(self, item: StrlItem, units: int) -> str:
         word = word_of(item, "the name of a node")
         if word.text in self._nodes:
-            problem = f"node {shown(word.text)} stands twice"
+            problem = f"node {shown(word.text)} is repeated"
             raise StrlError(word.at, problem, "name each node once, with its number of units")
         self._nodes[word.text] = units
         return word.text

@@ -329,7 +329,7 @@ def _first(**wrong):
         ("solve", WINDOW | {"rounds": 0}, "rounds is 0"),
         ("solve", WINDOW | {"gpus": 0}, "gpus is 0"),
         ("solve", WINDOW | {"gpus": 1}, "job b: width 2 on 1 GPUs; make it fit"),
-        ("solve", WINDOW | {"jobs": WINDOW["jobs"] * 2}, "job a stands twice"),
+        ("solve", WINDOW | {"jobs": WINDOW["jobs"] * 2}, "job a is listed twice"),
         ("solve", _first(budget=0), "budget is 0"),
         ("solve", _first(regimes=[[1, 0]]), "[1, 0]"),
         ("solve", _first(regimes=[[1e308, 2]]), "at most 1e+15"),
