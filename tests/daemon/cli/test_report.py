@@ -58,6 +58,11 @@ def test_an_app_reports_the_trials_that_are_left(sia):
     assert Daemon.asked == ("POST", "/v1/jobs/j%2F1/progress", body)
 
 
+def test_a_job_reports_how_many_of_its_iterations_are_done(sia):
+    assert sia("--iterations", 400)[0] == 0
+    assert Daemon.asked[2] == {"attempt": 2, "speed": None, "regime": None, "iterations": 400}
+
+
 def test_options_override_the_environment(sia, tmp_path):
     token = tmp_path / "token"
     token.write_text("a-token-of-a-submitter")
@@ -81,8 +86,8 @@ def test_outside_of_a_job_sia_report_uses_the_daemon_of_other_commands(sia):
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [
-        ([], JOB, "give either --done or --trials"),
-        (["--done", 0.4, "--trials", "1:60"], JOB, "give either --done or --trials"),
+        ([], JOB, "give either --done, --iterations or --trials"),
+        (["--done", 0.4, "--trials", "1:60"], JOB, "give either --done, --iterations or --trials"),
         (["--trials", "1:60;x"], JOB, "is not a list of GPUs:seconds; write one like"),
         (["--done", "nan"], JOB, "write a number, like 0.5"),
         (["--done", 1.5], JOB, "is not in the range 0<=x<=1"),

@@ -118,7 +118,7 @@ def test_ten_apps_at_random_stay_sound():
         ([(1, -5.0)], {}, "a trial needs 1 to"),
         ([(1, float("nan"))], {}, "a trial needs 1 to"),
         ([(1, 5.0)] * (MAX_TRIALS + 1), {}, "more than 1000 trials"),
-        ([], {}, "either done or trials"),
+        ([], {}, "either done, iterations or trials"),
         ([(1, 5.0)], {"speed": 0.0}, "speed must be"),
     ],
 )
@@ -142,7 +142,7 @@ def test_only_elastic_jobs_under_elastic_policies_have_trials():
     story = Story()
     story.submit("app", 100.0)
     both = Reported("app", 1, 0.5, trials=((1, 5.0),))
-    assert "either done or trials" in story.step(1.0, both).detail
+    assert "either done, iterations or trials" in story.step(1.0, both).detail
     story.submit("wide", 100.0, gpus=8, min_width=8)
     assert story.widths == {"app": 1}
     story = Story()
