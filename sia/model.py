@@ -19,7 +19,7 @@ STOP_WORDS: dict[str, StopCost] = {"restart": RESTART, "never": NEVER_STOPPED}
 """The costs that users write as words."""
 
 Nodes = tuple[tuple[str, tuple[int, ...]], ...]
-"""GPU indices by node; empty in a cluster without cells."""
+"""GPU indices by node; empty unless the cluster has cells or nodes that differ."""
 
 
 FULL_REWARD, LEAST_REWARD = 100.0, 1.0

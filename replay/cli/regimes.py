@@ -23,7 +23,7 @@ from sia.wording import decimal, duration
 
 
 class _JobFacts(Struct, forbid_unknown_fields=True):
-    """What a job states and has reached; see `sia.policies.shockwave.foresight`."""
+    """The stated regimes of a job, and its progress; see `sia.policies.shockwave.foresight`."""
 
     id: str | int
     mode: str

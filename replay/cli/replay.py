@@ -256,7 +256,7 @@ def replay(
 
 
 def _given(*paths: Path | None) -> list[Path]:
-    """Return the files that are given."""
+    """Return the paths that are not None."""
     return [path for path in paths if path is not None]
 
 

@@ -1,4 +1,4 @@
-"""Writes cells files. Nodes that a replay generated get names in one."""
+"""Writes cells files. A replay that generates nodes writes them, with their names, into one."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ def shortages(spec: Spec) -> list[str]:
 
 
 def _quota(spec: Spec, short: CellShortage, quotas: dict[str, dict[str, dict[str, int]]]) -> str:
-    """Return a line like `pool a owns 2 node, 1 of that is not there: n3, n4 are bad`."""
+    """Return a line like `pool a owns 2 node, 1 of these is missing: n3, n4 are bad`."""
     owned = sum(quotas[pool][short.chain].get(short.type, 0) for pool in short.pools)
     several = len(short.pools) > 1
     who = f"pools {some(short.pools)} together own" if several else f"pool {short.pools[0]} owns"
-    missing = f"{short.count:,} of that {'is' if short.count == 1 else 'are'} not there"
+    missing = f"{short.count:,} of these {'is' if short.count == 1 else 'are'} missing"
     bad = [
         node.name for top in spec.tops if top.type == short.chain for node in top.nodes if node.bad
     ]

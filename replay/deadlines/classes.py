@@ -142,10 +142,10 @@ def draw_workload(
 ) -> DrawnWorkload:
     """Draw jobs until they request `load` times the cluster's GPU-time in `length` seconds.
 
-    For each job a class is drawn by its size; its run time from the class's distribution, and user,
-    name and other features from one of the class's jobs; its width from `widths`. Submissions are
-    uniform over the length, that is, Poisson. A preference is for `gpu` or for one rack, half each;
-    jobs with one are as narrow as the place that they prefer.
+    For each job, a class is drawn with a probability proportional to its size; the run time from
+    the class's distribution; user, name and other features from one of the class's jobs; and the
+    width from `widths`. Submissions are uniform over the length, as in a Poisson process. Half of
+    the preferences are for `gpu`, half for one rack; the widths of such jobs fit these nodes.
     """
     random = Random(seed)  # noqa: S311  an experiment, no secret
     nodes = cluster.list_nodes()

@@ -105,7 +105,7 @@ def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
 
 
 def _own_quotas(table: PoolTable, begin: float, end: float, wanted: set[str]) -> PoolTable:
-    """Return the pools with their own quotas from `begin` to `end`."""
+    """Return the pools with the quotas of the log from `begin` to `end`."""
     steps = table.quotas()
     selected = [
         Pool(p.name, next(q for t, q in reversed(steps[p.name]) if t <= begin), p.group, p.share)

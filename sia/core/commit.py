@@ -86,7 +86,7 @@ class RefusedError(Exception):
     def __init__(self, job_id: str, why: str, *, impossible: bool = False) -> None:
         """Create the error for a job, with the reason.
 
-        `impossible` is true for a proposal that could never have been carried out.
+        `impossible` is true for a proposal that is wrong in any state.
         """
         super().__init__(f"job {job_id}: {why}")
         self.job_id = job_id

@@ -1,9 +1,10 @@
-"""Rivals that give each job a share of time, in rounds: Gavel and the policies that it contains.
+"""Gavel and the policies that it contains: each job gets a share of time, in rounds.
 
 A policy computes for each job the fraction x of time for which it should run. In each round the
 jobs with the highest x / (fraction of time for which they ran) come first; a new job counts as if
 it had run for half a round. Shares are computed again when jobs arrive, end or change, but at most
-every 1,000 s. Rivals are reactive: they assume that all remaining work runs at the present speed.
+every 1,000 s. These policies are reactive: they assume that all remaining work runs at the present
+speed.
 """
 
 from __future__ import annotations

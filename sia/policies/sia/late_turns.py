@@ -18,13 +18,14 @@ from sia.limits import SLOWED
 from sia.wording import as_typed
 
 LATE_TURNS = "late_turns"
-"""The table: job, pool, turn, start (both in seconds), who was in the way, behind which job."""
+"""Name of the table of late turns. Its columns are the job, its pool, its turn and its start in
+seconds, the guests that delayed it, and the job behind which it waited."""
 
 NOT_TO_BE_STOPPED = "must not be stopped"
-"""What a late start says of guests that a policy would have stopped otherwise."""
+"""The reason why guests that delayed a start were not stopped."""
 
 MOST_NAMED = 5
-"""Guests that are named as being in the way of a turn."""
+"""Maximum number of guests that are named as the cause of a late turn."""
 
 
 class MissedTurn(Struct, frozen=True):

@@ -488,7 +488,7 @@ class SiaReclaim(Sia):
         return Turn(time if time < UNKNOWN_RUN_TIME else inf, came=False)
 
     def foresees(self, job: JobStateView) -> bool:
-        """Return whether a pending job is no candidate: it must not be stopped (again)."""
+        """Return whether forecasts decide on a pending job, because it must not be stopped."""
         return not _may_stop(job) or self._is_worn(job) or job.job.min_run_time is not None
 
     def _is_worn(self, job: JobStateView) -> bool:
@@ -509,9 +509,9 @@ class SiaReclaim(Sia):
     def _may_start_early(self, head: JobStateView) -> bool:
         """Return whether a head needs neither its turn nor a window.
 
-        One that cannot be stopped would be in the way of jobs of its pool with higher priority. One
-        that was stopped as often as allowed might be stopped once more: for such a job, if a quota
-        is cut, or if others that must not be stopped have the GPUs of somebody's turn.
+        A job that cannot be stopped would block jobs of its pool with higher priority. A job that
+        was stopped as often as allowed could be stopped once more: for a job that cannot be
+        stopped, after a quota is reduced, or if unstoppable jobs hold the GPUs of another turn.
         """
         if head.job.min_run_time is not None:
             return False
@@ -520,12 +520,12 @@ class SiaReclaim(Sia):
         return not self._is_worn(head)
 
     def _may_begin(self, head: JobStateView) -> bool:
-        """Return whether a head would fit in its quota if all who are ahead of it ran there."""
+        """Return whether a head would fit in its quota if all jobs ahead of it ran there."""
         pool = head.pool
         return pool.dedicated + pool.spare + head.width <= pool.quota
 
     def _usable(self, group: GroupStateView, window: int) -> int:
-        """Return what is idle and would still be once stopped guests have made up for turns."""
+        """Return the idle GPUs beyond those for reservations that stopping guests cannot cover."""
         own = self._lendings[group]
         idle, kept = group.idle - group.out - self._held(own), self.plan[group].reserved[window]
         able = sum(guests.gpus - guests.lasting for guests in (own.guests, own.settled))

@@ -22,9 +22,8 @@ DEVIATIONS = 2.0
 forty."""
 
 FIRST = 0.12
-"""The assumed probability before any guest has ended: the default forecast of run times aims at 12
-of
-100 jobs that run longer than their window."""
+"""The probability assumed before any guest has ended. With the default forecast of run times, about
+12 of 100 jobs run longer than their window."""
 
 PRIOR = 10.0
 """Weight of `FIRST`, in guests."""

@@ -190,7 +190,7 @@ def test_a_cluster_too_broken_for_its_pools_is_told_of(files, tmp_path):
     asked = ("replay", "--trace", log, "--pools", pools, "--cells", cells, "--out", out)
     ran = sia(*asked, "--policy", "sia")
     assert ran.returncode == 0, ran.stderr
-    short = "pools a, b together own 3 node, 2 of that are not there: y, z are bad"
+    short = "pools a, b together own 3 node, 2 of these are missing: y, z are bad"
     summary = json.loads((out / "summary.json").read_text())
     assert short in summary["trace"]["notes"]
     assert summary["policies"]["sia"]["baseline_never_ended"] == 2

@@ -49,7 +49,7 @@ quota.vision.rack = { rack = 1 }
 quota.speech.rack = { quad = 1, pair = 1 }
 """
 
-SHORT = "pool speech owns 1 pair, 1 of that is not there: n3 is bad"
+SHORT = "pool speech owns 1 pair, 1 of these is missing: n3 is bad"
 
 HEADER = "job_id,pool,submit,width,start,end,stream,nodes"
 
@@ -333,7 +333,7 @@ def test_shortages_of_pools_are_listed(tmp_path, file):
     quotas = {"a": {"node": 2}, "b": {"node": 3}}
     here = spec(racks=4, quotas=quotas, pinned=pins, bad=["n0", "n2", "n3", "n4"])
     assert shortages(here) == [
-        "pools a, b together own 5 node, 2 of that are not there: n0, n2, n3, n4 are bad",
+        "pools a, b together own 5 node, 2 of these are missing: n0, n2, n3, n4 are bad",
         "pool c has no whole p, q (pinned): n0, n2 are bad",
     ]
     assert not shortages(spec(racks=4, quotas=quotas, pinned=pins))
