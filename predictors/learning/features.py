@@ -263,9 +263,9 @@ class Features:
         Half a pause of each kind is added, which gives 0.5 without data.
         """
         age = (tick - self._closed[:, LAST])[:, None]
-        longer = (self._pauses > age).sum(axis=1)[:, None]
-        still = np.stack(
-            [(self._pauses > age + length).sum(axis=1) for length in self._lengths], axis=1
+        longer = np.count_nonzero(self._pauses > age, axis=1)[:, None]
+        still = np.count_nonzero(
+            self._pauses[:, None, :] > (age + self._lengths)[:, :, None], axis=2
         )
         share: FeatureArray = ((longer - still + 0.5) / (longer + 1)).astype(np.float32)
         return share
@@ -273,14 +273,15 @@ class Features:
     def _now(self, tick: int) -> NDArray[np.float64]:
         """Return the features of `NOW`: (names, pools)."""
         s = self._closed.T
-        everywhere = [*s[RATES:GPU_RATES].sum(axis=1), tick - s[LAST].max(initial=self._first - 1)]
-        return np.stack([
-            s[STARTED] - s[FINISHED],
-            s[ARRIVED] - s[STARTED],
-            s[STARTED_GPUS] - s[FINISHED_GPUS],
-            s[ASKED] - s[STARTED_GPUS],
-            tick - s[LAST],
-            tick - s[LAST_END],
-            *s[RATES:DUE],
-            *np.broadcast_to(np.array(everywhere)[:, None], (len(everywhere), s.shape[1])),
-        ])  # fmt: skip
+        now = np.empty((len(NOW), s.shape[1]))
+        np.subtract(s[STARTED], s[FINISHED], out=now[0])
+        np.subtract(s[ARRIVED], s[STARTED], out=now[1])
+        np.subtract(s[STARTED_GPUS], s[FINISHED_GPUS], out=now[2])
+        np.subtract(s[ASKED], s[STARTED_GPUS], out=now[3])
+        np.subtract(tick, s[LAST], out=now[4])
+        np.subtract(tick, s[LAST_END], out=now[5])
+        rates = 6 + DUE - RATES
+        now[6:rates] = s[RATES:DUE]
+        now[rates:-1] = s[RATES:GPU_RATES].sum(axis=1)[:, None]
+        now[-1] = tick - s[LAST].max(initial=self._first - 1)
+        return now
