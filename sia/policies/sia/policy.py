@@ -397,7 +397,7 @@ class Sia(Policy):
                 if job is None:
                     break  # limits on loans allow none of them
                 holds = self._window_holds(group, window)
-                yield Start(job, Stream.SPARE, self._labels[window], holds=holds)
+                yield Start(job, Stream.SPARE, self._why_spare(job, window), holds=holds)
                 if job.stream is None:
                     assert self.state.places is not None, "without cells, what is usable will do"
                     room = self.state.places.narrower(job.pool.name, job.width)
@@ -405,6 +405,10 @@ class Sia(Policy):
                 self._uncovered[group] = None
                 self._reserve(job.pool)
                 narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
+
+    def _why_spare(self, job: JobStateView, window: int) -> str:
+        """Return why a job starts on spare GPUs in a window."""
+        return self._labels[window]
 
     def _usable(self, group: GroupStateView, window: int) -> int:
         """Return the idle GPUs that are not reserved within a window."""

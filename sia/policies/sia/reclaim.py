@@ -524,6 +524,10 @@ class SiaReclaim(Sia):
         pool = head.pool
         return pool.dedicated + pool.spare + head.width <= pool.quota
 
+    def _why_spare(self, job: JobStateView, window: int) -> str:
+        """Return why a job starts in a window; one that may be stopped may outlast it."""
+        return AS_GUEST if _may_stop(job) else super()._why_spare(job, window)
+
     def _usable(self, group: GroupStateView, window: int) -> int:
         """Return the idle GPUs beyond those for reservations that stopping guests cannot cover."""
         own = self._lendings[group]

@@ -36,7 +36,7 @@ from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Load, Stream
 from sia.policies import make
 from sia.policies.sia import guests
-from sia.policies.sia.reclaim import SiaReclaim
+from sia.policies.sia.reclaim import AS_GUEST, SiaReclaim
 from sia.virtual.turns import TurnClock
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
@@ -416,6 +416,17 @@ def test_a_job_with_a_minimum_run_time_borrows_only_in_a_window_that_is_long_eno
     own = job("own").pool("a").runs(90)
     seen = story(own, lasting(job("guest").pool("a").runs(1e5), seconds), a=1, b=1)
     assert ((0.0, "spare", "guest") in seen) is early
+
+
+def test_a_start_in_a_window_says_what_holds_for_the_job():
+    core = Core(pools(a=1, b=2), make("sia-reclaim"), SMALL)
+    jobs = [Job("own", "a", 0.0, 1), Job("never", "a", 0.0, 1)]
+    jobs.append(Job("lasting", "a", 0.0, 1, preemptible=RESTART, min_run_time=SMALL.windows[0]))
+    estimates = zip(jobs, (90.0, SMALL.windows[0], 1e5), strict=True)
+    decisions = core.step(0.0, [JobSubmitted(0.0, each, runs) for each, runs in estimates])
+    reasons = {each.job_id: each.reason for each in decisions if isinstance(each, StartJob)}
+    assert reasons["lasting"] == AS_GUEST
+    assert reasons["never"].startswith("ends within")
 
 
 def test_a_minimum_run_time_counts_pending_jobs_and_guests_that_may_become_dedicated():
