@@ -17,7 +17,7 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from benchmarks.common import RESULTS, ROOT, TRACES, keep
-from benchmarks.policies.shockwave import EVEN, GPUS
+from benchmarks.policies.shockwave import EVEN, GPUS, MIDDLE
 from replay.fairness.measures import PresentJobs, RunSegment, fairness
 from replay.logs.read import read_trace
 from replay.logs.trace import PoolTable, Trace
@@ -31,7 +31,7 @@ STORE, PICTURE = "policies/shockwave_figures", ROOT / "docs" / "figures" / "shoc
 ROUND = 120.0
 
 BATCH, BATCH_GPUS = 50, 16
-COMPARED = (EVEN, "allox", "gavel", "ossp")
+COMPARED = (MIDDLE, "allox", "gavel", "ossp")
 SIZES = {"below 1 GPU-hour": 1.0, "1 to 2": 2.0, "2 to 4": 4.0, "above": float("inf")}
 """Four classes, as in the paper's figure; most jobs of the log are in its smallest one."""
 
@@ -65,7 +65,7 @@ def reactive() -> dict[str, Any]:
         key=lambda a: a.job.regimes[0].seconds / min(regime.seconds for regime in a.job.regimes),
     )
     found: dict[str, Any] = {"job": job.id, "regimes": [list(each) for each in job.regimes]}
-    rules: dict[str, PredictionRule] = {"filter:f=0.2": "last", EVEN: "restate"}
+    rules: dict[str, PredictionRule] = {"filter:f=0.2": "last", MIDDLE: "restate"}
     for label, rule in rules.items():
         runs = run(trace, table, label)
         ends = {job_id: parts[-1].end for job_id, parts in runs.items()}
@@ -149,7 +149,7 @@ def draw(figures: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
 
 def _reactive(axis: Any, found: Mapping[str, Any]) -> None:
     axis.set_title(f"Fig. 2: fair end of job {found['job']} as estimated")
-    for label, colour in (("filter:f=0.2", "C1"), (EVEN, "C0")):
+    for label, colour in (("filter:f=0.2", "C1"), (MIDDLE, "C0")):
         each = found[label]
         hours = [seconds / 3600 for seconds in each["seconds"]]
         estimates = [seconds / 3600 for seconds in each["fair end"]]
@@ -197,7 +197,7 @@ def _predictions(axis: Any, part: Mapping[str, Any]) -> None:
 
 def _logs(axis: Any, part: Mapping[str, Any], key: str, title: str, unit: float) -> None:
     axis.set_title(title)
-    shown = (EVEN, "gavel", "gandiva-fair", "ftf", "allox", "filter", "ossp")
+    shown = (EVEN, MIDDLE, "gavel", "gandiva-fair", "ftf", "allox", "filter", "ossp")
     for i, label in enumerate(shown):
         values = [rows.get(label, {}).get(key, 0.0) / unit for rows in part.values()]
         axis.bar([x + i * 0.11 for x in range(len(values))], values, 0.11, label=label)
@@ -220,7 +220,9 @@ def _sweep(axis: Any, rows: Mapping[str, Any]) -> None:
 
 def _bars(axis: Any, part: Mapping[str, Any], title: str) -> None:
     axis.set_title(f"{title}: worst ftf_jobs")
-    labels = [label for label in next(iter(part.values())) if "predict" not in label]
+    labels = [
+        label for label in next(iter(part.values())) if "predict" not in label and label != EVEN
+    ]
     for i, label in enumerate(labels):
         values = [rows[label]["worst_ftf_jobs"] for rows in part.values()]
         means, halves = zip(*values, strict=True)

@@ -57,10 +57,14 @@ LEAST_LEFT = 1.0
 """Smallest predicted remaining run time of a job that has not ended, in seconds."""
 
 
-USUAL_K, USUAL_LAMBDA = 5.0, 1.0
+USUAL_K, USUAL_LAMBDA, USUAL_ROUNDS = 5.0, 1.0, 20
 
-PRESETS = {"fair": (20.0, 1.0), "even": (25.0, 30.0), "busy": (USUAL_K, USUAL_LAMBDA)}
-"""k and lambda by name: docs/reference/shockwave.md says what each reaches on a log."""
+PRESETS = {
+    "fair": (20.0, 1.0, USUAL_ROUNDS),
+    "even": (30.0, 60.0, 40),
+    "busy": (USUAL_K, USUAL_LAMBDA, USUAL_ROUNDS),
+}
+"""k, lambda and rounds by name: docs/results/shockwave.md says what each reaches on a log."""
 
 
 class ShockwaveParams(Struct, frozen=True):
@@ -70,7 +74,7 @@ class ShockwaveParams(Struct, frozen=True):
     """Exponent of the estimated finish-time fairness in a job's weight: a higher k is fairer."""
     lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=USUAL_LAMBDA, name="lambda")
     """Weight of the makespan: a higher lambda uses more GPU-time."""
-    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 20
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = USUAL_ROUNDS
     """Number of rounds in a window."""
     predict: PredictionRule = "restate"
     """How the remaining work of jobs is predicted."""
@@ -85,7 +89,7 @@ class ShockwaveParams(Struct, frozen=True):
     """Number of random trajectories of each job, for the expected welfare; with 0 the policy uses
     the mean."""
     preset: Literal["", "fair", "even", "busy"] = ""
-    """A name for values of k and lambda."""
+    """A name for values of k and lambda, and of rounds if these have their default."""
 
     def __post_init__(self) -> None:
         """Refuse a preset together with k or lambda. Raises ValueError."""
@@ -97,7 +101,13 @@ class ShockwaveParams(Struct, frozen=True):
     @property
     def weights(self) -> tuple[float, float]:
         """Return k and lambda, of the preset if there is one."""
-        return PRESETS.get(self.preset, (self.k, self.lam))
+        return PRESETS[self.preset][:2] if self.preset else (self.k, self.lam)
+
+    @property
+    def window(self) -> int:
+        """Return the rounds in a window, of the preset if no other number is given."""
+        usual = self.preset and self.rounds == USUAL_ROUNDS
+        return PRESETS[self.preset][2] if usual else self.rounds
 
 
 class _Window(Struct):
@@ -225,7 +235,7 @@ class Shockwave(RoundPolicy):
 
     def _is_stale(self, window: _Window, jobs: Sequence[JobStateView], now: float) -> bool:
         """Return whether jobs arrived, ended or changed, or the window is over. O(jobs)."""
-        if window.begin >= self.params.rounds:
+        if window.begin >= self.params.window:
             return True
         known = dict(window.jobs)
         if known.keys() != {job.job.id for job in jobs}:
@@ -312,7 +322,7 @@ class Shockwave(RoundPolicy):
         params = self.params
         k, lam = params.weights
         market = Market(
-            max(1, pool.quota), params.round, params.rounds, k, lam,
+            max(1, pool.quota), params.round, params.window, k, lam,
             [buyer for buyer, _ in buyers],
         )  # fmt: skip
         window = _Window(

@@ -154,11 +154,14 @@ def test_options_out_of_range_are_refused_in_one_line(label):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_sets_k_and_lambda(name):
-    k, lam = PRESETS[name]
-    same = make(f"shockwave:k={k:g}:lambda={lam:g}").params.weights
-    assert make(f"shockwave:preset={name}").params.weights == same == (k, lam)
-    assert make("shockwave").params.weights == (5, 1)
+def test_a_preset_sets_k_and_lambda_and_the_window_if_it_is_not_given(name):
+    k, lam, rounds = PRESETS[name]
+    same = make(f"shockwave:k={k:g}:lambda={lam:g}:rounds={rounds}").params
+    asked = make(f"shockwave:preset={name}").params
+    assert asked.weights == same.weights == (k, lam)
+    assert asked.window == same.window == rounds
+    assert make(f"shockwave:preset={name}:rounds=7").params.window == 7
+    assert (make("shockwave").params.weights, make("shockwave").params.window) == ((5, 1), 20)
 
 
 def solver(programs):
