@@ -466,7 +466,7 @@ def sizes_of(path: Path) -> list[float]:
         )
     if min(sizes) == max(sizes):
         raise UserError(
-            f"{path}: all jobs have one size, of which no queues can be made; give another history"
+            f"{path}: all jobs have the same size, which gives no queues; give another history"
         )
     return sizes
 

@@ -112,7 +112,7 @@ def _refuse_unclear(file: _File) -> None:
     if not file.cells and (file.quota or file.pinned):
         raise CellsError(
             "cells: quota or pinned cells, but no cells; name them with their nodes, or give the "
-            "types alone"
+            "types only"
         )
     for i, kind in enumerate(file.types):
         if kind.child and kind.count is UNSET:
@@ -174,7 +174,7 @@ def types_of(path: Path) -> Spec:
     if spec.tops:
         raise UserError(
             f"{path}: cells: an experiment makes nodes for the pools of each run, with --size too; "
-            "give a file with types alone"
+            "give a file with types only"
         )
     try:
         only_chain(spec.types)

@@ -56,7 +56,7 @@ def _echo_json(value: object) -> None:
 def _show_types(path: Path, spec: Spec, jobs: Path | None, *, as_json: bool) -> None:
     """Describe a file without nodes: a replay generates as many cells as its pools need."""
     if jobs is not None:
-        raise UserError(f"{path}: has types alone; name its cells with their nodes for --jobs")
+        raise UserError(f"{path}: has types only; name its cells with their nodes for --jobs")
     try:
         shape = only_chain(spec.types)
     except CellsError as error:
@@ -66,7 +66,7 @@ def _show_types(path: Path, spec: Spec, jobs: Path | None, *, as_json: bool) -> 
         return
     sizes = f"{counted(shape.size[-1], 'GPU')}, {shape.size[shape.node]:,} a node"
     click.echo(f"{described(shape)}: {sizes}")
-    click.echo("note: types alone, no cells and no quota")
+    click.echo("note: types only, no cells and no quota")
 
 
 def _show_chain(view: ClusterView, chain: Chain) -> None:

@@ -43,7 +43,8 @@ def refuse_folder(out: Path) -> None:
     strange = [name for name in names if name != MANIFEST and not name.endswith(".ubj")]
     if strange or (names and MANIFEST not in names):
         raise UserError(
-            f"{out}: holds {(strange or names)[0]!r}, which is of no model; give another --out"
+            f"{out}: holds {(strange or names)[0]!r}, which does not belong to a model; "
+            "give another --out"
         )
 
 
@@ -78,7 +79,9 @@ def read_model(
     manifest = _read_manifest(path)
     if windows is not None and tuple(windows) != manifest.windows:
         theirs, ours = (", ".join(map(as_typed, of)) for of in (manifest.windows, windows))
-        raise UserError(f"{path}: is of windows {theirs}, not {ours}; train one with these windows")
+        raise UserError(
+            f"{path}: has the windows {theirs}, not {ours}; train one with these windows"
+        )
     digests = [of.arrivals_sha256 for of in manifest.learned]
     digests += [of.loads_sha256 for of in manifest.learned]
     trees = [
@@ -100,13 +103,13 @@ def _read_manifest(path: Path) -> Manifest:
         found = msgspec.json.decode(content, type=_Format).format
         if found > FORMAT:
             raise UserError(
-                f"{path}: is of format {found}, newer than {FORMAT}; use a newer sia, or {again}"
+                f"{path}: has format {found}, newer than {FORMAT}; use a newer sia, or {again}"
             )
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not the manifest of a model ({error}); {again}") from None
     if not _consistent(manifest):
-        raise UserError(f"{path}: is of other features, quantiles or windows; {again}")
+        raise UserError(f"{path}: has other features, quantiles or windows; {again}")
     _refuse_newer(path, manifest.versions.get("xgboost", ""))
     return manifest
 
@@ -121,8 +124,8 @@ def _refuse_newer(path: Path, theirs: str) -> None:
         raise UserError(f"{path}: does not name its version of xgboost; train the model again")
     if int(major[1]) > int(ours.split(".", maxsplit=1)[0]):
         raise UserError(
-            f"{path}: is of xgboost {theirs[:20]}, newer than {ours}; install that one, or train "
-            "the model again"
+            f"{path}: was written by xgboost {theirs[:20]}, newer than {ours}; install that one, "
+            "or train the model again"
         )
 
 
@@ -145,7 +148,7 @@ def _read_trees(path: Path, expected: str, features: int) -> bytes:
 
     trees = _read(path)
     if digest(trees) != expected:
-        raise UserError(f"{path}: is not the file of the manifest; train the model again")
+        raise UserError(f"{path}: is not the file that the manifest names; train the model again")
     try:
         known = booster(trees).num_features() if trees else 0  # with none, XGBoost aborts
     except (XGBoostError, ValueError):

@@ -72,8 +72,8 @@ def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
     groups = {pool.group if pool.share else f"alone {pool.name}" for pool in table.pools}
     if len(groups) > 1:
         raise UserError(
-            f"--nodes {path}: the pools are of {len(groups)} sharing groups, and column node does "
-            "not say whose a node is; replay each group by itself"
+            f"--nodes {path}: the pools are of {len(groups)} sharing groups, and the file does "
+            "not state the group of a node; replay each group separately"
         )
     there = sum(node.usable for node in nodes)
     owned = sum(pool.quota for pool in table.pools)

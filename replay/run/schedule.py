@@ -251,7 +251,7 @@ class Recorder:
             elif type(decision) is WakeAt:
                 continue  # checked first because it is the most frequent of the others
             elif type(decision) is PreemptJob:
-                is_trial = decision.job_id in self._trials  # which was to end
+                is_trial = decision.job_id in self._trials  # its end is no stop
                 if now > self._segments[decision.job_id][0] and not is_trial:
                     self.schedule.stops[decision.job_id] += 1
                 self._stop(decision.job_id, now, kill=decision.kill)

@@ -211,7 +211,7 @@ def asks_of(text: str) -> tuple[StrlAsk, ...]:
     if not text.isprintable():
         fix = "write it in one line, with spaces in place of tabs"
         raise StrlError(
-            TextPlace(1, 1), "the request has line breaks, or what cannot be printed", fix
+            TextPlace(1, 1), "the request has line breaks or unprintable characters", fix
         )
     found = forms(text)
     if len(found) != 1:

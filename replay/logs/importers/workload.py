@@ -81,7 +81,10 @@ def read_workload(path: Path, name: str) -> JobMix:
             cdf = number(cells, "cdf", at["cdf"], zero=True, unit="a number")
             if cdf > 1 or (own and (value < own[-1][0] or cdf < own[-1][1])):
                 raise BadCellError(
-                    "cdf", "values or their cdf do not ascend up to 1", "sort the rows", ""
+                    "cdf",
+                    "the values or the cdf do not ascend, or the cdf exceeds 1",
+                    "sort the rows",
+                    "",
                 )
             own.append((value, cdf))
 

@@ -350,7 +350,7 @@ class LeaseBook:
             if len(leases) != claim.leases or not 0 <= leases[0] <= leases[-1] < claim.last:
                 return False
             if len(claim.uses) != len(room):
-                return False  # other nodes were to be had when it was asked
+                return False  # other nodes were available at the request
         return is_within(claims, room, plan)
 
     def keeps(self, now: float, *taken: NodeCounts) -> bool:

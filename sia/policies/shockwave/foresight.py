@@ -165,7 +165,7 @@ def reached_by(regimes: Sequence[Regime], work: float) -> Reached:
             return Reached((*seen, whole), max(0.0, work - whole * regime.seconds))
         seen.append(regime.epochs)
         work -= regime.epochs * regime.seconds
-    raise ValueError("a job without regimes has reached nothing")
+    raise ValueError("a job without regimes cannot have reached one")
 
 
 def reached_as_reported(seconds: Sequence[float], begun: Sequence[float], work: float) -> Reached:

@@ -90,11 +90,11 @@ class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
         if self.variation is not None and (self.sizes or self.weights):
             given = "sizes" if self.sizes else "weights"
             raise ValueError(
-                f"T={self.variation:g} makes queues, but {given} gives them; leave out one of both"
+                f"T={self.variation:g} determines queues, but {given} gives them; leave one out"
             )
         if self.spread is not None and self.weights:
             raise ValueError(
-                f"W={self.spread:g} makes weights, but weights gives them; leave out one of both"
+                f"W={self.spread:g} determines weights, but weights gives them; leave one out"
             )
 
     @property

@@ -362,8 +362,8 @@ def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (CLUSTER, (), "give a file with types alone"),
-        (CLUSTER, ("--size", "1"), "with --size too; give a file with types alone"),
+        (CLUSTER, (), "give a file with types only"),
+        (CLUSTER, ("--size", "1"), "with --size too; give a file with types only"),
         (
             TYPES,
             ("--quota-step", "12"),

@@ -375,7 +375,7 @@ def test_types_alone_are_drawn_alone(tmp_path):
     alone = written(tmp_path, text, "types.toml")
     assert shown(alone) == (
         "rack of 2 node of 2 quad of 2 pair of 2 gpu: 16 GPUs, 8 a node\n"
-        "note: types alone, no cells and no quota\n"
+        "note: types only, no cells and no quota\n"
     )
     said = json.loads(shown(alone, "--json"))
     assert [level["type"] for level in said["chains"]["rack"]] == [

@@ -408,18 +408,27 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (f"{TRAIN} --out notes", "notes: holds 'diary.txt', which is of no model; give another"),
+        (
+            f"{TRAIN} --out notes",
+            "notes: holds 'diary.txt', which does not belong to a model",
+        ),
         (f"{TRAIN} --out log.csv", "log.csv: is not a folder; give --out the name of a folder"),
         (f"{TRAIN} --until 1h --out new", "log.csv: has no jobs to learn from; "),
         (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to train a window of"),
         (f"{TRAIN} --windows 1m --out new", "the first must be at least 5m"),
         (f"{TRAIN} --windows 1h,31d --out new", "the last must be at most 30d"),
         (f"{EVALUATE} --windows 1h,99999d --out new", "the last must be at most 30d"),
-        (f"{TRAIN} --compare model --windows 2h --out new", "is of windows 5m, 1h, not 2h; train"),
+        (
+            f"{TRAIN} --compare model --windows 2h --out new",
+            "has the windows 5m, 1h, not 2h",
+        ),
         (f"{TRAIN} --compare none --out new", "none/manifest.json: is missing; give --compare a f"),
         (f"{EVALUATE} --model none --out new", "none/manifest.json: is missing; give --model a f"),
         (f"{TRAIN} --compare torn --out new", "manifest.json: is not the manifest of a model"),
-        (f"{TRAIN} --compare bent --out new", "arrivals-1h.ubj: is not the file of the manifest"),
+        (
+            f"{TRAIN} --compare bent --out new",
+            "1h.ubj: is not the file that the manifest names",
+        ),
         ("train --trace start.csv --compare model --out new", "start.csv: ends 0 s after the old"),
         (f"{TRAIN} --pools others.csv --out new", "log.csv: no job can run in the pools of "),
         (

@@ -204,19 +204,19 @@ def test_a_folder_without_a_model_is_refused(kept, tmp_path):
 
 def test_a_model_of_other_windows_is_refused(kept):
     text = refusal(read_model, kept, of=kept / MANIFEST, windows=(300.0, 7200.0))
-    assert "is of windows 5m, 1h, not 5m, 2h" in text
+    assert "has the windows 5m, 1h, not 5m, 2h" in text
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"format": 2}, "newer than 1"),
-        ({"features": ["another"]}, "of other features"),
-        ({"windows": [3600.0, 300.0]}, "of other features, quantiles or windows"),
-        ({"windows": [300.0, 31 * DAY]}, "of other features, quantiles or windows"),
-        ({"tick": 60.0}, "of other features, quantiles or windows"),
-        ({"quantiles": [0.5]}, "of other features, quantiles or windows"),
-        ({"learned": []}, "of other features, quantiles or windows"),
+        ({"features": ["another"]}, "has other features"),
+        ({"windows": [3600.0, 300.0]}, "has other features, quantiles or windows"),
+        ({"windows": [300.0, 31 * DAY]}, "has other features, quantiles or windows"),
+        ({"tick": 60.0}, "has other features, quantiles or windows"),
+        ({"quantiles": [0.5]}, "has other features, quantiles or windows"),
+        ({"learned": []}, "has other features, quantiles or windows"),
         ({"until": "tomorrow"}, "is not the manifest"),
         ({"more": 1}, "is not the manifest"),
     ],
@@ -238,7 +238,7 @@ def test_corrupt_trees_are_refused(kept):
     path = kept / "arrivals-5m.ubj"
     trees = path.read_bytes()
     path.write_bytes(trees[:-1] + bytes([trees[-1] ^ 1]))
-    assert "is not the file of the manifest" in refusal(read_model, kept, of=path)
+    assert "is not the file that the manifest names" in refusal(read_model, kept, of=path)
 
 
 @pytest.mark.parametrize("trees", [b"", b"{L", b"no trees at all", b"{}"])
@@ -331,7 +331,7 @@ def test_windows_between_two_ticks_are_refused():
 @pytest.mark.parametrize(
     ("version", "problem"),
     [
-        ("99.0.1", "is of xgboost 99.0.1, newer than"),
+        ("99.0.1", "was written by xgboost 99.0.1, newer than"),
         ("", "does not name its version"),
         ("9" * 5000, "does not name its version"),
     ],

@@ -59,7 +59,7 @@ def test_a_start_is_worth_what_the_last_nck_of_its_set_says():
         ("(nck gpu 0 0 60 1)", "K is '0'; write a whole number from 1"),
         (f"(max {NCK * (MAX_ASKS + 1)})", f"there are {MAX_ASKS + 1} times nck; give at most"),
         (f"(max {NCK * 1000})", f"the request has 20006 characters; write at most {MAX_ASK_TEXT}"),
-        (f"{NCK}\n", "the request has line breaks, or what cannot be printed; write it in one"),
+        (f"{NCK}\n", "the request has line breaks or unprintable characters; write it in one"),
     ],
 )
 def test_a_wrong_expression_is_refused_with_place_and_mend(text, said):

@@ -136,9 +136,9 @@ WRONG = {
     "wfq:sizes=0+5": "sizes must ascend",
     "wfq:sizes=5:weights=1+0": "weights must be above 0",
     "wfq:sizes=5+6:weights=1+2": "weights must be as many as queues, 3",
-    "wfq:T=0.2:sizes=5": "T=0.2 makes queues, but sizes gives them; leave out one of both",
-    "wfq:T=1:weights=1": "T=1 makes queues, but weights gives them",
-    "wfq:W=1:sizes=5:weights=2+1": "W=1 makes weights, but weights gives them",
+    "wfq:T=0.2:sizes=5": "T=0.2 determines queues, but sizes gives them; leave one out",
+    "wfq:T=1:weights=1": "T=1 determines queues, but weights gives them",
+    "wfq:W=1:sizes=5:weights=2+1": "W=1 determines weights, but weights gives them",
 }
 
 
