@@ -274,7 +274,7 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     def expected(self) -> float | None:
         """The user's estimate of the run time in seconds: as stated, or by its STRL or demand."""
         stated = self.run_time if self.estimate is None else self.estimate
-        if stated is None and self.demand and not self.strl:
+        if stated is None and self.demand and not (self.strl or self.regimes):
             return seconds_on(self.demand, self.gpus)
         return quickest(self.strl) if stated is None else stated
 
