@@ -289,7 +289,8 @@ def _wrong_iterations(record: JobRecord, asked: Reported) -> Refused | None:
             f"job {asked.job} has not said how many iterations it has",
             "report the share that is done, or submit it with its iterations",
         )
-    return _unfit(f"iterations must be 0 to {whole} (got {done})", "report those of its whole work")
+    mend = "report how many iterations of the whole work are done"
+    return _unfit(f"iterations must be 0 to {whole} (got {done})", mend)
 
 
 def _wrong_values(asked: Reported) -> Refused | None:

@@ -84,7 +84,7 @@ def doubt(explanation: Explanation, awaited: Awaited | None, now: float) -> list
     if any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
         return []
     if awaited is not None:
-        return [f"By the policy it waits for {what}"]
+        return [f"By the rules of the policy, it waits for {what}"]
     return ["There may be other obstacles: no simulation has confirmed this list"]
 
 
@@ -241,7 +241,8 @@ def run_words(record: JobRecord, now: float) -> list[str]:
     where = "in its pool's quota" if record.stream is Stream.DEDICATED else "on spare GPUs"
     lines = [f"it runs {where}: {record.reason}"]
     if record.trial is not None:
-        lines.append(f"it is in a trial on {counted(record.gpus, 'GPU')}, and keeps no work of it")
+        gpus = counted(record.gpus, "GPU")
+        lines.append(f"it is in a trial on {gpus}; if it does not end there, its work is lost")
     if record.loans:
         loans = ", ".join(f"{gpus:,} of {pool}" for pool, gpus in record.loans)
         lines.append(f"its GPUs are {loans}")

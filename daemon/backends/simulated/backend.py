@@ -213,7 +213,7 @@ class SimulatedBackend:
 
 
 def _iterations(order: StartEffect, seconds: float) -> int:
-    """Return how many iterations of all are done so many seconds after the start."""
+    """Return how many iterations of the whole work are done this many seconds after the start."""
     done = order.done + max(0.0, seconds - order.overhead) * order.speed
     return int((order.spec.iterations or 0) * min(1.0, done / _work(order)))
 
