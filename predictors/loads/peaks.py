@@ -294,7 +294,9 @@ class _Past:
     def add(self, begun: int, peaks: NDArray[np.int64]) -> None:
         """Add the windows that began at tick `begun` and are over."""
         slot, self._latest = self._seen % self._kept, begun
-        self._kindred.count(self._peaks[:, slot], self._own == self._kept, -1)
+        full = self._own == self._kept
+        if full.any():
+            self._kindred.count(self._peaks[:, slot], full, -1)
         self._peaks[:, slot] = np.minimum(peaks, MAX_GROUP)
         self._seen += 1
         existed = self._first <= begun
