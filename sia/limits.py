@@ -77,7 +77,7 @@ changes its batch size that often, and the record of such a job stays below 64 K
 short."""
 
 MAX_ITERATIONS = 10**12
-"""Iterations of a job: at a thousand a second, as many as 30 years have."""
+"""Largest number of iterations of a job: 30 years at a thousand a second."""
 
 MAX_CONFIG = 200
 """Largest number of characters in the name of a configuration: the same as for a job's name."""

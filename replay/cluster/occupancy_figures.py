@@ -156,7 +156,7 @@ def draw_fragmentation(found: Occupancy, chain: str, number: int = 0) -> str:
 
 
 def _ramp(count: int) -> list[str]:
-    """Return so many evenly spaced colours of `RAMP`."""
+    """Return `count` evenly spaced colours of `RAMP`."""
     ends = np.array([_rgb(colour) for colour in RAMP], dtype=np.float64)
     at = np.linspace(0.0, len(RAMP) - 1.0, max(2, count))[:count]
     mixed = [np.interp(at, range(len(RAMP)), column) for column in ends.T]

@@ -64,7 +64,7 @@ def chosen_jobs(trace: Trace, workload: DeadlineWorkload) -> Trace:
 def with_deadlines(
     trace: Trace, mix: Mix, slack: tuple[float, float], density: float, seed: int
 ) -> Trace:
-    """Return the log with drawn deadlines, and with `density` percent as many jobs.
+    """Return the log with random deadlines, and with `density` percent of its number of jobs.
 
     A deadline is the submission plus a multiple of the run time, drawn between the two bounds of
     `slack`. Soft deadlines have the paper's steps. Below 100 percent, a random part of the jobs is

@@ -74,7 +74,7 @@ def shortened(trace: Trace, longest: float = inf, widest: int | None = None) -> 
 
 
 def merged(trace: Trace, gpus: int) -> tuple[Trace, PoolTable]:
-    """Return a log whose jobs are all in one pool, `all`, of so many GPUs."""
+    """Return the log with all jobs in one pool, `all`, of this number of GPUs."""
     kept = [Arrival(replace(job, pool="all"), run_time) for job, run_time in trace.arrivals]
     whole = Trace(
         kept, trace.columns, trace.extras, trace.dropped, [*trace.notes], trace.origin

@@ -224,7 +224,7 @@ SPACES: dict[str, type[HeuristicSpace | RawSpace]] = {
 
 
 def _rounded(value: float, digits: int = DIGITS) -> float:
-    """Return a number rounded up to so many significant digits."""
+    """Return a number rounded up to this number of significant digits."""
     rounded = float(f"{value:.{digits}g}")
     step = 10.0 ** (ceil(log10(value)) - digits)
     return rounded if rounded >= value else float(f"{rounded + step:.{digits}g}")

@@ -37,7 +37,7 @@ def make_training(
     every: float,
     modes: Mapping[str, float] = MODES,
 ) -> tuple[Trace, PoolTable]:
-    """Return a log of so many jobs, one each `every` seconds on average, and a pool of `gpus`.
+    """Return a log with a job each `every` seconds on average, and a pool of `gpus`.
 
     `speeds` are steps a second. A note states the contention: jobs / GPUs.
     """

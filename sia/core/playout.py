@@ -345,7 +345,7 @@ class _CorePlayout(Playout[Instant]):
         if type(events[0]) in NO_NEWS and self._over and _is_idle(events, decisions):
             self._idle_wakes += self._core.policy.due() == inf
             if self._idle_wakes > MAX_IDLE_WAKES:
-                # nothing else is to come, so the playout is over
+                # no event will follow, so the playout ends
                 self._wake, self._answer = inf, None
         else:
             self._idle_wakes = 0

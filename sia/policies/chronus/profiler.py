@@ -24,7 +24,7 @@ HOUR = 3600.0
 
 
 class TrialRow(NamedTuple):
-    """A trial that is over. Times are in seconds."""
+    """A trial that has ended. Times are in seconds."""
 
     job_id: str
     start: float
@@ -109,7 +109,7 @@ class Profiler:
         return (width,) if width <= self._node else (self._node, 2 * self._node)
 
     def nodes(self, gpus: int) -> int:
-        """Return the fewest nodes for so many GPUs."""
+        """Return the smallest number of nodes for this number of GPUs."""
         return -(-gpus // self._node)
 
     def tries(self, width: int) -> bool:

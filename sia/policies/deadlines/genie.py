@@ -1,4 +1,4 @@
-"""GENIE, as Chronus is compared with (§4.3): least laxity, on as many GPUs as a deadline needs."""
+"""GENIE, in the comparison of Chronus (§4.3): least laxity, on the GPUs that a deadline needs."""
 
 from __future__ import annotations
 

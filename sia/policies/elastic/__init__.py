@@ -1,4 +1,4 @@
-"""Elastic policies that each pool runs by itself: rivals of wfq (PCS, §5.1).
+"""Elastic policies that treat each pool separately, for comparison with wfq (PCS, §5.1).
 
 Imports: contract, policies.shared.
 """

@@ -559,7 +559,7 @@ class JvuOutlook:
         return found
 
     def _room_in(self, units: Units, width: int) -> float:
-        """Return when so many of these units should be free, if no further job starts."""
+        """Return when this number of these units should be free, if no other job starts."""
         held = [
             (each.end, sum(count for name, count in each.units.items() if name in units))
             for each in self.held

@@ -1,8 +1,8 @@
-"""Turns of jobs that came while guests had their cells: counted, and who was in the way.
+"""Late turns: turns of jobs that came while guests had their cells, and the guests that did.
 
-Whoever takes turns in a cluster with cells notes here that the head of a pool cannot have its cells
-although they are in its pool's quota. When the head, or a job behind it, starts, this says how late
-its turn was and why. It becomes a row of the table `late_turns`.
+In a cluster with cells, policies with turns record here that the head of a pool cannot have its
+cells although they are in its pool's quota. When the head, or a job behind it, starts, this module
+tells how late that is and why. It becomes a row of the table `late_turns`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class MissedTurn(Struct, frozen=True):
 
 
 class LateStart(Struct, frozen=True):
-    """The job of a pool whose turn was last given late, and by how many seconds."""
+    """The job of a pool that last started late at its turn, and by how many seconds."""
 
     job_id: str
     seconds: float
 
 
 class LateTurn(NamedTuple):
-    """A turn that was late: when it was, which guests were in the way, behind which late job."""
+    """A late turn: its time, the guests that blocked it, and the late job behind which it was."""
 
     turn: float
     in_the_way: str
@@ -56,7 +56,7 @@ class LateTurn(NamedTuple):
         return Record(LATE_TURNS, columns)
 
     def reason(self, now: float, whom: str) -> str:
-        """Return why a job starts so long after its turn; `whom` says what held it up."""
+        """Return why a job starts after its turn; `whom` describes the jobs that blocked it."""
         late = f"its turn came {as_typed(round(now - self.turn))} ago"
         if self.in_the_way:
             return f"{late}; {whom}: {self.in_the_way}"

@@ -93,7 +93,7 @@ class _WholeMemory(_Memory):
     """In a cluster with cells: pools whose queue is later than alone because spare jobs had their
     cells."""
     late_turns: LateTurnsSnapshot = LateTurnsSnapshot()
-    """In a cluster with cells: turns that came while spare jobs were in the way."""
+    """In a cluster with cells: turns that were blocked by spare jobs."""
 
 
 class Sia(Policy):
@@ -145,7 +145,7 @@ class Sia(Policy):
         self._risks = {group: LendingRisk(options.windows) for group in measured}
         # Pools whose head waits for GPUs that jobs of other pools have, in a cluster with cells.
         self._short: dict[PoolStateView, None] = {}
-        # Pools with jobs that are later than alone since spare jobs were in the way.
+        # Pools with jobs that are later than without sharing, because spare jobs blocked them.
         self._behind: dict[PoolStateView, None] = {}
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
@@ -336,14 +336,14 @@ class Sia(Policy):
             yield from self._start_in_turn(job, "next in its pool's order")
         if job.stream is None:
             if self.keeps_clear and places.in_quota(pool.name, width):
-                self._behind[pool] = None  # spare jobs are in the way
+                self._behind[pool] = None  # spare jobs block its turn
             return False
         if job.done and not reserved:
             yield ReserveCells(job)  # it will end earlier than in the baseline
         return True
 
     def _start_in_turn(self, job: JobStateView, reason: str) -> Proposals:
-        """Start a job whose turn has come. If that was before now, say who was in the way."""
+        """Start a job whose turn has come. If that was earlier, name the jobs that blocked it."""
         now = self.state.now
         late = self._late_turns.of(job, now)
         words = reason if late is None else late.reason(now, self.held_up_by)
@@ -369,7 +369,7 @@ class Sia(Policy):
         self._short[pool] = None  # look again when any job of the group ends
 
     def _is_waited_for(self, guest: JobStateView) -> bool:
-        """Return whether those whose turn has come wait until a guest has ended."""
+        """Return whether jobs whose turn has come wait until a guest has ended."""
         return True
 
     def _clear_turn(self, job: JobStateView) -> Proposals:

@@ -1,11 +1,11 @@
-"""SIA that lends anything to jobs that may be stopped, and takes it back at somebody's turn.
+"""SIA that lends all idle GPUs to jobs that may be stopped, and takes them back at a job's turn.
 
-Each pool has a clock of its own (`sia.virtual.turns`), which runs the pool alone and says whose
-*turn* it is. At its turn a pending job starts, and a running one counts within its pool's quota
-from then on. Such *own* jobs are never stopped. Everybody else who runs is a *guest*. If idle GPUs
-do not suffice for a turn, guests are stopped until they do; they go back to their places in the
-queue. So a guest never runs later than alone, and neither does anybody whose GPUs it uses
-(docs/lending.md states when, and why).
+Each pool has a clock (`sia.virtual.turns`), which runs the pool without sharing and determines
+which job has its *turn*. At its turn a pending job starts, and a running one counts within its
+pool's quota from then on. Such *own* jobs are never stopped. All other running jobs are *guests*.
+If idle GPUs do not suffice for a turn, guests are stopped until they do; they return to their
+places in the queue. So a guest never runs later than without sharing, and neither does a job whose
+GPUs it uses (docs/lending.md states when, and why).
 
 Jobs that must not be stopped become guests in SIA's windows only.
 """
@@ -315,7 +315,7 @@ class SiaReclaim(Sia):
             heappush(self._due, (end, pool.name))
 
     def _start_heads(self, group: GroupStateView) -> Proposals:
-        """Give GPUs to those whose turn has come, then to heads that would fit in their quota."""
+        """Give GPUs to jobs whose turn has come, then to heads that would fit in their quota."""
         own = self._lendings[group]
         if own.claims:
             yield from self._give_turns(group, own)
@@ -359,7 +359,7 @@ class SiaReclaim(Sia):
             self._note_missed(group, own)
 
     def _start_own(self, own: _Lending, job: JobStateView) -> Proposals:
-        """Start a job whose turn has come. If that was before now, say who was in the way."""
+        """Start a job whose turn has come. If that was earlier, name the jobs that blocked it."""
         now, number, pool = self.state.now, job.arrival, job.pool
         _, fixed = own.missed.get(number, (now, ""))
         turn = self._clocks[pool].turn(number)
@@ -374,7 +374,7 @@ class SiaReclaim(Sia):
         self._reserve(pool)
 
     def _note_missed(self, group: GroupStateView, own: _Lending) -> None:
-        """Note whose turn was missed, and which guests that must not be stopped have GPUs. O(n)."""
+        """Record the missed turn, and the unstoppable guests that have GPUs. O(n)."""
         late = (job for job in own.claims.values() if job.stream is None)
         new = [job for job in late if job.arrival not in own.missed]
         if new:

@@ -125,7 +125,7 @@ class ReclaimInCells(SiaRecall):
         return len(self._windows)
 
     def _may_stay(self, job: JobStateView) -> bool:
-        """Return False: whatever the forecasts, somebody may need the cells of a guest."""
+        """Return False: another pool may need the cells of a guest, whatever the forecasts."""
         return False
 
     def _is_waited_for(self, guest: JobStateView) -> bool:
@@ -133,7 +133,7 @@ class ReclaimInCells(SiaRecall):
         return not _may_stop(guest)
 
     def _clear_turn(self, job: JobStateView) -> Proposals:
-        """Let a guest keep its cells if its pool can bind them; else stop guests in the way."""
+        """Let a guest keep its cells if its pool can bind them; else stop guests that block it."""
         places, runs = self.state.places, job.stream is Stream.SPARE
         assert places is not None, "there are cells"
         if runs and job.job.id in self.state.jobs and not places.is_reserved(job.job.id):
@@ -142,7 +142,7 @@ class ReclaimInCells(SiaRecall):
             yield from super()._clear_turn(job)
 
     def _settle_turn(self, job: JobStateView) -> Proposals:
-        """Have a guest go on in its own cells, unless it runs there."""
+        """Let a guest continue in its own cells, unless it already runs there."""
         assert self.state.places is not None, "there are cells"
         if not self.state.places.is_home(job.job.id):
             yield from super()._settle_turn(job)
