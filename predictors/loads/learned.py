@@ -149,7 +149,7 @@ class LearnedLoads(Loads):
         self._features.withdrawn(now, job)
 
     def unasked(self, now: float) -> None:
-        """Calibrate with the forecast that would have been made at this tick."""
+        """Calibrate at a tick without a query, with the forecast that it would have returned."""
         if self._calibrations:
             self._loads(now)
 

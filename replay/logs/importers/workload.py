@@ -59,7 +59,7 @@ class JobMix(NamedTuple):
 
     name: str
     service: Distribution
-    """GPU-seconds."""
+    """The work of a job in GPU-seconds."""
     trials: Distribution
     gpus_per_trial: Distribution
 

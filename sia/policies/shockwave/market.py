@@ -303,7 +303,7 @@ def greedy(market: Market) -> list[int]:
     spared = market.penalty * market.round
 
     def gain(j: int) -> float:
-        """Return minus the best gain per GPU-round by more rounds, for the heap."""
+        """Return the best gain per GPU-round of further rounds, negated for the heap."""
         now, *later = gains[j][counts[j] :]
         most_gained = max((gained - now) / more for more, gained in enumerate(later, 1))
         width = market.jobs[j].width

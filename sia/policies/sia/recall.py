@@ -344,7 +344,7 @@ class SiaRecall(Sia):
             yield from self._stop_in_cells(stopped, job)
 
     def _blocking(self, head: JobStateView) -> list[JobStateView]:
-        """Return the jobs to stop so that a head within quota gets cells; [] if none would do."""
+        """Return the jobs to stop so that a head within quota gets cells; [] if no stop helps."""
         guests, places, pool = self._guests(), self.state.places, head.pool
         assert places is not None, "the virtual queue exists only with cells"
         if not any(guests.maps) or pool.dedicated + head.job.width > pool.quota:
