@@ -47,7 +47,7 @@ class BlockReason(Enum):
     QUOTA = "quota"
     """The pool has no such cells unused."""
     SPARE = "spare"
-    """Only spare jobs are in the way."""
+    """Only spare jobs block the request."""
     SHORT = "short"
     """Too few healthy cells are left, or splitting one would break another pool's guarantee."""
 

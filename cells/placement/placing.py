@@ -18,7 +18,7 @@ from cells.layout.shape import Cell
 from cells.placement.sites import clean, damaged_site, open_cells, partly_lent_site
 
 Price = Callable[[str], float]
-"""The price of one GPU of a spare job that is in the way; infinite if it must not be taken."""
+"""The price of one GPU of a spare job that blocks a place; infinite if it must not be taken."""
 
 
 def equal_price(job: str) -> float:  # noqa: ARG001

@@ -67,7 +67,7 @@ def writable(folder: Path) -> Iterator[None]:
     """Turn errors of writing into a UserError of one line."""
     try:
         yield
-    except BrokenPipeError:  # nobody reads what is printed
+    except BrokenPipeError:  # the reader of the output has ended
         raise
     except OSError as error:
         fix = "free some space" if error.errno == ENOSPC else "fix this"

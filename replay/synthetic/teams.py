@@ -19,7 +19,7 @@ from sia.model import Pool
 from sia.wording import DAY, HOUR, MINUTE
 
 OFFICE = (0.95,) * 5 + (0.1,) * 2
-"""Share of Mondays, of Tuesdays, … on which somebody of an office works."""
+"""Share of Mondays, of Tuesdays, … on which a user of an office works."""
 
 
 class Team(NamedTuple):

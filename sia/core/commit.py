@@ -360,7 +360,7 @@ class Committer:
         return table.take(job.job.id, wanted)
 
     def _await_cells(self, job: JobStateView, stream: Stream) -> None:
-        """Reconsider the pool when cells are freed, unless only its own jobs are in the way.
+        """Reconsider the pool when cells are freed, unless only its own jobs block the start.
 
         Pools of all sharing groups use the cells of a chain, so a job of another group may free
         them.

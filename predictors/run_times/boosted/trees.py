@@ -142,7 +142,7 @@ class Trees:
 
                 examples = QuantileDMatrix(inputs, labels, nthread=1)
                 self._training = Booster(TREES, [examples]), examples, 0
-            except Exception as error:  # noqa: BLE001  in another thread nobody would hear of it
+            except Exception as error:  # noqa: BLE001  an exception in another thread would be lost
                 self._failure = error
             finally:
                 self._begins = False

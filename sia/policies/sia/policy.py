@@ -133,7 +133,7 @@ class Sia(Policy):
                 )
                 own.holds = [holds for holds in made if holds is not None]
         self._keeps = {pool: no_lending_windows(pool, options) for pool in state.pools.values()}
-        # Groups in which a spare start may have made a fitting job the head. Fig. 7 is over for
+        # Groups in which a spare start may have made a fitting job the head. Fig. 7 has ended for
         # this pass, so the next pass must consider them.
         self._uncovered: dict[GroupStateView, None] = {}
         self._turns = None if state.places is None else VirtualQueue()

@@ -260,7 +260,7 @@ def _least_delay(claims: Sequence[Claim], most: int) -> int:
     ahead = range(1, 2 + max(longest, whole // max(1, most)))
     full = bisect_left(
         ahead, 0, key=lambda d: d * most - sum(gpus * min(n, d) for gpus, n in sizes)
-    )  # so many leases can be full
+    )  # the number of leases that can be full
     left = ((gpus, max(0, leases - full - 1)) for gpus, leases in sizes)
     rest = sum(gpus * n * (n + 1) // 2 for gpus, n in left)
     return whole * full - most * full * (full + 1) // 2 + rest
