@@ -313,12 +313,18 @@ def draw_durations(axes: Any, found: dict[str, Any]) -> None:
         axes.plot([float(s) for s in shorter], [*shorter.values()], color=PALETTE[i],
                   label=log, marker="o", markersize=3)  # fmt: skip
     axes.set_xscale("log")
-    axes.set_title("Fig. 5a: share of jobs up to so many seconds", loc="left", fontsize=9)
+    marks = {60: "1 min", 300: "5 min", 3600: "1 h", 86400: "1 d", 604800: "7 d"}
+    axes.set_xticks([*marks], [*marks.values()])
+    axes.minorticks_off()
+    axes.set_title("Fig. 5a: share of jobs that run at most so long", loc="left", fontsize=9)
     axes.legend(frameon=False)
 
 
 def draw_bars(axes: Any, title: str, rows: list[tuple[str, list[float]]], scale: float) -> None:
-    """Draw means with their intervals."""
+    """Draw means with their intervals, or nothing where nothing was measured."""
+    if not rows:
+        axes.axis("off")
+        return
     from replay.plotting.canvas import PALETTE  # noqa: PLC0415
 
     axes.bar(
@@ -333,8 +339,11 @@ def draw_bars(axes: Any, title: str, rows: list[tuple[str, list[float]]], scale:
 def draw_rivals(
     axes: Any, title: str, sums: dict[str, Any], points: list[str], key: str, scale: float
 ) -> None:
-    """Draw a measure of all policies at some points."""
+    """Draw a measure of all policies at the points that were measured."""
     from replay.plotting.canvas import PALETTE  # noqa: PLC0415
+
+    seen = {name.split(" | ")[1] for name in sums if name.startswith(("9a", "9c"))}
+    points = [p for p in points if p.replace(" 100", "_MIX2") in seen]
 
     for i, policy in enumerate((CHRONUS, SHORTER, *RIVALS)):
         found = []
