@@ -137,7 +137,11 @@ class Search:
         return [*self._random.sample(near, count), place]
 
     def _ordered(self, out: Sequence[int], place: int) -> list[int]:
-        """Return a random order for insertion: random, by release, by size, or this job first."""
+        """Return the jobs `out` in the order in which they are inserted again.
+
+        The method is chosen at random: shuffled; roughly by release; roughly by size (width times
+        length); or job `place` first and the others shuffled.
+        """
         tasks, random = self.problem.tasks, self._random
         method, order = random.random(), [*out]
         if method < 0.3:

@@ -141,8 +141,9 @@ class TurnClock:
             waiting.ran = ran
         elif job in self._taken:
             turn = self._taken[job][0]
-            # A job that ran from its turn on ends exactly now; `turn + ran` may be rounded.
-            # A job that began late, while guests were being stopped, has ended alone before.
+            # A job that started at its turn ends now in this schedule, too; `turn + ran` may
+            # differ by rounding. A job that started late, because guests were being stopped,
+            # ended in this schedule before now.
             alone = now if now - turn == ran else turn + ran
             heappush(self._ends, (alone, job))
 

@@ -147,8 +147,9 @@ class EtaService:
             self._unkept += self._give([given])
         if self._service.engine.core.policy.needs.resizing and not why_not(record):
             # A policy that resizes jobs may take GPUs of running jobs for the new one. Only a
-            # simulation that includes the new job can estimate its end, so start one. Under other
-            # policies running jobs keep their GPUs, and the estimate above is sufficient.
+            # simulation that includes the new job can estimate its end, so request one early.
+            # Other policies do not change widths: for them the estimate above is used until the
+            # next regular simulation.
             self._changed = True
             self._lacking.set()
         return given

@@ -286,13 +286,15 @@ class KubeActions:
         run.ended, run.due = True, 0.0
 
     async def _cut(self, run: KubeAttempt) -> None:
-        """Reduce a Job that was enlarged after its start to its allocated GPUs."""
+        """Reduce a Job that requests more GPUs than it may have to that number."""
         try:
             job = await self._job_of(run)
             pods = run.most // gpus_of_pod(job.spec.template.spec, self._config.gpu)
             if gpus_of(job, self._config.gpu) > run.most:
                 log().warning(
-                    "a running Job was enlarged; reduced again", job=run.order.job, pods=pods
+                    "a Job requests more GPUs than it may have; reduced",
+                    job=run.order.job,
+                    pods=pods,
                 )
                 self._seen(await self._kube.patch(run.path, resized(job, pods), KubeJob))
             run.grown = False

@@ -28,7 +28,7 @@ class ChronusParams(Struct, frozen=True):
     fill: bool = False
     """Whether guaranteed jobs get GPUs that best effort leaves, and idle GPUs are used at once."""
     roundup: bool = True
-    """Whether guaranteed jobs count as 1, 2, 4 GPUs or whole nodes."""
+    """Whether widths of guaranteed jobs are rounded up to 1, 2 or 4 GPUs, or to whole nodes."""
     patience: Annotated[float, Meta(ge=0)] = 0.0
     """A best-effort job that waits this long goes before the others; 0 for never."""
     user: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 24
