@@ -366,8 +366,8 @@ class SiaRecall(Sia):
 
     def _too_many(self, head: JobStateView, stops: list[JobStateView]) -> list[JobStateView]:
         """Return the jobs to stop in addition, because the group has too few idle GPUs."""
-        if head.stream is not None or self._turns is None:
-            return []
+        if head.stream is not None or self._turns is None or head.job.id not in self.state.jobs:
+            return []  # it runs, or ended in spare cells: only its cells are reserved
         turn_of, own = self._turns.turn_of, self._stoppable[head.pool.group].jobs
         freed = sum(job.width for job in stops if turn_of(job) is None and job.job.id in own)
         missing = head.job.width - head.pool.idle - freed

@@ -28,6 +28,7 @@ from daemon.model.job import JobPhase, PoolMode
 from daemon.model.outputs import PreemptEffect, ResizeEffect, StartEffect, StopEffect
 from daemon.model.setup import Setup
 from daemon.wire.explain import TurnView
+from sia.decisions import PreemptJob
 from sia.events import JobPreempted
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Pool
@@ -704,3 +705,27 @@ def test_work_that_a_stop_cost_is_no_part_of_the_pool_alone():
     account = story.engine.book.accounts["a"]
     assert (account.jobs, account.slowed) == (3, 0)
     assert account.took == account.took_alone == 500.0 + 900.0 + 410.0
+
+
+def test_a_restored_daemon_stops_nobody_for_a_job_that_has_ended():
+    """`ended` keeps its place in its pool's queue, although it ran in spare cells."""
+    quotas = {"a": {"node": 1}, "b": {"node": 1}, "c": {"node": 2}}
+    owned = tuple(Pool(name, 8 * cells["node"]) for name, cells in quotas.items())
+    cells = Setup(owned, options=SMALL, cells=spec(quotas=quotas))
+    engine = Engine.new(replace(cells, policy="sia-reclaim", preemptible=5.0))
+    decided = []
+    for now, each in [
+        (160, submit("twice", "b", 8, 90.0)),
+        (505, submit("other", "a", 8, 3000.0)),
+        (506, submit("guest", "b", 8, 4.0)),
+        (507, submit("ended", "b", 4, 4.0)),
+        (527, Lost("ended", 1, "gone")),
+        (742, submit("owner", "c", 8, 500.0)),
+        (842, Requeued("twice", 1, "again", hold=False)),
+        (942, submit("next", "b", 2, 3000.0)),
+    ]:
+        twin = Engine.restore(engine.dump())
+        decided.append(engine.step(now, [each]).decisions)
+        assert twin.step(now, [each]).decisions == decided[-1], now
+    assert engine.core.policy._turns.ahead(engine.core.state.pools["b"]) > 0
+    assert not any(isinstance(each, PreemptJob) for made in decided for each in made)
