@@ -25,8 +25,7 @@ from sia.wording import did_you_mean, some
 
 MAX_DEPTH = 100
 """Maximum depth of parentheses. No job's request needs a tenth, and a depth-first search of a
-deeper
-tree could exceed Python's stack."""
+deeper tree could exceed Python's stack."""
 
 ALL = "all"
 """The set of all units."""

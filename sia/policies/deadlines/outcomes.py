@@ -12,8 +12,7 @@ KEPT = 50
 
 MOST_USERS = 1_024
 """Largest number of remembered users, those whose jobs ended last. With fifty numbers each they
-take
-a few hundred kilobytes in each snapshot."""
+take a few hundred kilobytes in each snapshot."""
 
 ENOUGH = 8
 """Number of ended jobs of a user from which on the distribution of this user alone is used."""

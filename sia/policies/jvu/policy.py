@@ -56,9 +56,8 @@ times as many gets a tenth."""
 
 MOST_NEWER = 8
 """Largest number of jobs newer than the plan that are added before a job, so that an answer does
-not
-take as long as a whole plan. A job behind more of them has no start until the next plan, within a
-cycle."""
+not take as long as a whole plan. A job behind more of them has no start until the next plan, within
+a cycle."""
 
 
 class _Memory(Struct, forbid_unknown_fields=True):

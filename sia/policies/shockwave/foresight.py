@@ -7,8 +7,7 @@ finished regime. The rules:
 - `restate`: finished regimes keep their epochs, and S = (N - Σm) / (K - finished). The ongoing
   regime has S epochs, or as many as it already has; the later ones share the other epochs evenly.
 - `bayes`: each regime has N / K plus its observed epochs, scaled to a sum of N. This posterior (of
-a
-  Dirichlet distribution) does not use that finished regimes are over.
+  a Dirichlet distribution) does not use that finished regimes are over.
 - `last`: all remaining epochs run at the present speed, as reactive schedulers assume.
 - `perfect`: the real epochs.
 
