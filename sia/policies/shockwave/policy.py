@@ -50,8 +50,7 @@ SOLVE_GAP = 1e-4
 
 SOLVE_LIMIT = SolveLimit(15.0, 2_000, 200_000, SOLVE_GAP)
 """Limits of one solve: in a daemon the paper's 15 s; in a replay the work that a plan of 900 jobs
-on
-256 GPUs takes within 15 s."""
+on 256 GPUs takes within 15 s."""
 
 LEAST_LEFT = 1.0
 """Smallest predicted remaining run time of a job that has not ended, in seconds."""
@@ -235,8 +234,8 @@ class Shockwave(RoundPolicy):
 
     def _is_stale(self, window: _Window, jobs: Sequence[JobStateView], now: float) -> bool:
         """Return whether jobs arrived, ended or changed, or the window is over. O(jobs)."""
-        if window.begin >= self.params.window:
-            return True
+        if not window.plan or window.begin >= len(window.plan[0]):
+            return True  # a plan in the memory may be shorter than today's windows
         known = dict(window.jobs)
         if known.keys() != {job.job.id for job in jobs}:
             return True

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from sia import Core, Job, Pool
 from sia.contract.solvers import answer
 from sia.core.playout import Arrival, no_solver, play
+from sia.core.snapshot import dump, plain_params, restore
 from sia.decisions import PreemptJob, ResizeJob, SolveProgram, StartJob
 from sia.model import Options, Regime
 from sia.policies import make
@@ -224,6 +225,18 @@ def test_a_window_that_is_used_up_is_planned_anew():
     programs = []
     told("shockwave:rounds=2", [arrival("a", 1000), arrival("b", 1000)], 1, solver(programs))
     assert programs[:4] == [0, 240, 480, 720]
+
+
+def test_a_plan_shorter_than_todays_windows_is_used_up_all_the_same():
+    """A snapshot may be of a version whose preset had windows of fewer rounds."""
+    jobs, programs = [arrival("a", 1000), arrival("b", 1000)], []
+    old = Core([Pool("all", 1)], make("shockwave:rounds=2"))
+    for instant in play(old, jobs, run_times=_RunTimes(jobs), solve=solver(programs)):
+        if instant.now >= 120:
+            break
+    today = make("shockwave:rounds=4")
+    core = restore(replace(dump(old), params=plain_params(today)), today)
+    assert any(isinstance(each, SolveProgram) for each in core.step(240.0, []))
 
 
 @pytest.mark.parametrize("status", ["failed", "infeasible", "limit"])
