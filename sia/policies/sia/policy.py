@@ -104,13 +104,13 @@ class Sia(Policy):
     shares = True
     places = True
     exclude_bound = False
-    """In a cluster with cells: whether spare jobs use no cells bound to a pool. If forecasts are not
-    exact they never do."""
+    """In a cluster with cells: whether spare jobs use no cells bound to a pool. If forecasts are
+    not exact they never do."""
     held_up_by = "in the way"
     """What a late start says of the guests that it names."""
     keeps_clear = True
-    """In a cluster with cells, if forecasts are not exact: whether spare jobs leave whole cells free
-    for unexpected jobs, and whether pools that are later than alone catch up."""
+    """In a cluster with cells, if forecasts are not exact: whether spare jobs leave whole cells
+    free for unexpected jobs, and whether pools that are later than alone catch up."""
 
     def attach(self, state: ClusterStateView) -> None:
         """Index pending jobs by group, pool, run-time bin and width."""
