@@ -18,6 +18,7 @@ from daemon.runtime.sd_notify import ready
 from sia.console.as_json import json_option, print_json
 from sia.console.terminal import printable
 from sia.console.text import Seconds
+from sia.contract.labels import name_of
 from sia.model import NEVER_STOPPED
 from sia.policies import make
 from sia.wording import as_typed, counted
@@ -123,6 +124,12 @@ def _stops(config: Config) -> str:
         return f"policy {config.policy}; this backend cannot stop and restart jobs"
     if not make(config.policy).needs.preemption and config.policy != usual_policy(None):
         return f"policy {config.policy}; it stops no jobs"
+    if name_of(config.policy) in (RECLAIMING, "sia-recall"):
+        return (
+            f"policy {config.policy}; it stops only jobs that were submitted with preemptible; if "
+            'the others may be stopped, too, write preemptible = "restart" in [daemon] '
+            "(docs/lending.md)"
+        )
     if config.policy != usual_policy(None):
         return (
             f"policy {config.policy}; it may stop jobs without preemptible, and each stop costs "

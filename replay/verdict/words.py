@@ -10,7 +10,7 @@ from replay.plotting.numbers import hours, minutes
 from replay.run.run import Settings
 from replay.verdict.rule import Outcome, Recommendation
 from sia.limits import MAX_SLOWED_PCT
-from sia.model import Options
+from sia.model import Options, StopCost
 from sia.policies import load
 from sia.wording import DAY, as_typed, counted, duration, percent
 
@@ -156,6 +156,7 @@ def _next(recommendation: Recommendation, ground: Ground, settings: Settings) ->
             f'Start with {lines} in sia.toml, and lending = "shadow": the daemon then shows what '
             "it would lend, and lends nothing."
         )
+        yield from _marked(settings, policy)
         if load(policy).needs.preemption:
             yield f"{policy} stops jobs that go on later: the backend must support that."
     elif recommendation.answer == "too many delayed":
@@ -167,6 +168,17 @@ def _next(recommendation: Recommendation, ground: Ground, settings: Settings) ->
         yield (
             f"The log covers only {duration(ground.span_s)}; forecasts learn from up to "
             f"{duration(HISTORY)} of history and lend little until they have it."
+        )
+
+
+def _marked(settings: Settings, policy: str) -> Iterator[str]:
+    """Say that jobs must be marked if only a share of them was; else `toml` has a line for it."""
+    marked = settings.preemptible
+    if marked is not None and 0 < marked.percent < 100 and load(policy).needs.preemption:
+        cost = _cost(marked.cost)
+        yield (
+            f"Here {marked.percent:g} % of the jobs, drawn at random, had preemptible {cost}; "
+            f"with sia, each job must say so: sia submit --preemptible {cost}."
         )
 
 
@@ -182,8 +194,10 @@ def _forecast(choice: Choice) -> str:
 def toml(settings: Settings, label: str) -> list[str]:
     """Return the lines of `[daemon]` in sia.toml that make the daemon decide as a policy here."""
     choice, options, usual = settings.choice(label), settings.options, Options()
-    needs = load(choice.policy).needs
+    needs, marked = load(choice.policy).needs, settings.preemptible
     lines = [f'policy = "{choice.policy}{_params(settings, choice.policy)}"']
+    if needs.preemption and marked is not None and marked.percent == 100:
+        lines.append(f'preemptible = "{_cost(marked.cost)}"')
     if needs.loads or needs.run_times:
         used = (
             choice
@@ -197,6 +211,10 @@ def toml(settings: Settings, label: str) -> list[str]:
     if needs.loads and options.slack != usual.slack:
         lines.append(f"slack = {options.slack:g}")
     return lines
+
+
+def _cost(cost: StopCost) -> str:
+    return cost if isinstance(cost, str) else as_typed(cost)
 
 
 def _params(settings: Settings, policy: str) -> str:

@@ -601,6 +601,7 @@ def test_the_check_reports_all_errors_of_the_configuration(tmp_path):
     for policy, said in (
         ("fcfs", "it stops no jobs"),
         ("srtf", "each stop costs resume_cost (0s)"),
+        ("sia-reclaim:stops=3", "it stops only jobs that were submitted with preemptible"),
     ):
         named = CONFIG.format(port=1).replace("[daemon]\n", f'[daemon]\npolicy = "{policy}"\n')
         config.write_text(named)

@@ -1,6 +1,7 @@
 """What `sia replay` says first, on logs so small that the verdict is known by hand."""
 
 import json
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,19 @@ def test_an_idle_neighbour_saves_the_second_job_its_wait(decide):
     ]
     assert (told.answer, told.recommended) == ("share", "mmfs")
     assert told.compared["today"]["sooner_s"] == told.compared["perfect"]["sooner_s"] == 50
+
+
+def test_a_policy_that_stops_jobs_is_named_with_what_the_replay_assumed_of_stops(decide):
+    def start(*marked):
+        told = decide(QUEUE, "fcfs,sia-reclaim@peaks+survival", *marked, busy=1, idle=4)
+        assert told.recommended == "sia-reclaim@peaks+survival"
+        return next((words, after) for words, after in pairwise(told.words) if "Start" in words)
+
+    assert 'preemptible = "restart", ' in start("--preemptible", "100:restart")[0]
+    assert 'preemptible = "5m", ' in start("--preemptible", "100:5m")[0]
+    some, marks = start("--preemptible", "99:restart")
+    assert "preemptible" not in some
+    assert "each job must say so: sia submit --preemptible restart." in marks
 
 
 def test_the_verdict_is_the_first_thing_that_is_printed(decide):
