@@ -65,6 +65,8 @@ class Chronus(Policy):
                 book.take(job)
                 if job.job.deadline is not None:
                     book.asking[job.job.id] = None
+        for book in self._books.values():  # decisions follow this order, also after a restart
+            book.jobs = {i: book.jobs[i] for i in state.jobs if i in book.jobs}
 
     def memory(self) -> Any:
         """Return the plans, and the open question to the solver."""

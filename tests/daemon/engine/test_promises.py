@@ -268,3 +268,23 @@ def test_a_lease_begins_in_time_although_a_solver_is_asked_and_the_clock_is_late
     assert engine.core.wake < 60.1
     assert starts(engine.step(engine.core.wake, [Tick()])) == ["urgent"]
     engine.check()
+
+
+def test_leases_end_in_the_same_order_after_a_restart():
+    """Running `long` comes before pending `later`, in a restored engine, too."""
+    live = engine_on(a=16)
+    jobs = [submit("short", gpus=8, run_time=200.0), submit("long", gpus=8, run_time=9000.0)]
+    live.step(0.0, [*jobs, submit("later", gpus=8, run_time=9500.0)])
+    restored = Engine.restore(live.dump())
+    now_all = submit("all", gpus=16, run_time=600.0, deadline=2000.0)
+    for now, given in [
+        (0.0, [Started("short", 1), Started("long", 1)]),
+        (200.0, [Ended("short", 1, 0)]),
+        (300.0, [Tick()]),
+        (310.0, [Started("later", 1), now_all]),
+        (1200.0, [Tick()]),
+    ]:
+        steps = [engine.step(now, given) for engine in (live, restored)]
+        assert steps[0].decisions == steps[1].decisions
+    stops = [effect.job for effect in steps[0].effects if isinstance(effect, PreemptEffect)]
+    assert stops == ["long", "later"]
