@@ -20,6 +20,7 @@ from daemon.model.limits import (
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
 from daemon.wire.explain import PlannedView
+from daemon.wire.wishes import said_by
 from replay.logs.regimes import parse_mode
 from sia.limits import (
     MAX_ASK_TEXT,
@@ -37,9 +38,9 @@ from sia.limits import (
     MIN_SPEED,
     UNKNOWN_RUN_TIME,
 )
-from sia.model import Regime, StopCost, Stream, seconds_on
+from sia.model import Regime, StopCost, Stream
 from sia.state.steps import parse_steps
-from sia.state.strl import StrlError, asks_of, quickest
+from sia.state.strl import StrlError, asks_of
 
 MAX_ARRAY = 10_000
 """Maximum number of jobs of one array. Equal to the limit of a batch."""
@@ -274,9 +275,9 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     def expected(self) -> float | None:
         """The user's estimate of the run time in seconds: as stated, or by its STRL or demand."""
         stated = self.run_time if self.estimate is None else self.estimate
-        if stated is None and self.demand and not (self.strl or self.regimes):
-            return seconds_on(self.demand, self.gpus)
-        return quickest(self.strl) if stated is None else stated
+        if stated is not None:
+            return stated
+        return said_by(self.gpus, self.demand, self.strl, has_regimes=bool(self.regimes))
 
 
 class Batch(Struct, forbid_unknown_fields=True):

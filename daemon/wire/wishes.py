@@ -10,8 +10,8 @@ from typing import Any
 
 from daemon.model.job import JobSpec
 from replay.logs.regimes import parse_mode, parse_regimes
-from sia.limits import MAX_ITERATIONS, MAX_JOB_BUDGET
-from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
+from sia.limits import MAX_ITERATIONS, MAX_JOB_BUDGET, MAX_TIME
+from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost, seconds_on
 from sia.state.steps import parse_steps
 from sia.state.strl import asks_of, quickest
 from sia.wording import SHOWN, parse_seconds
@@ -35,8 +35,8 @@ def parse_wish(name: str, text: str, now: float) -> Any:
         raise ValueError(f"{name} {error}") from None
 
 
-def wishes_of(given: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Parse fields by name and return them as fields of `JobSpec`.
+def wishes_of(given: Mapping[str, str], now: float, gpus: int) -> dict[str, Any]:
+    """Parse fields of a job with `gpus` GPUs by name and return them as fields of `JobSpec`.
 
     Raises ValueError with what is wrong and the fix, also for a name that is not a field.
     """
@@ -47,9 +47,24 @@ def wishes_of(given: Mapping[str, str], now: float) -> dict[str, Any]:
             raise ValueError(f"{name[:SHOWN]!r} is not a field of a job; use one of {known}")
         field = "run_time" if name == "estimate" else name
         found[field] = parse_wish(name, text, now)
-    if "strl" in found:
-        found.setdefault("run_time", quickest(found["strl"]))
+    demand, strl = found.get("demand", ()), found.get("strl", "")
+    if "run_time" not in found and all(0 < seconds <= MAX_TIME for _, seconds in demand):
+        run_time = said_by(gpus, demand, strl, has_regimes=bool(found.get("regimes")))
+        if run_time is not None:
+            found["run_time"] = run_time
     return found
+
+
+def said_by(
+    gpus: int, demand: tuple[tuple[int, float], ...], strl: str, *, has_regimes: bool
+) -> float | None:
+    """Return the run time in seconds that a job without an estimate states otherwise, or None.
+
+    STRL states it, or else `demand`; regimes state it themselves.
+    """
+    if demand and not (strl or has_regimes):
+        return seconds_on(demand, gpus)
+    return quickest(strl)
 
 
 def _whole(text: str, _: float) -> int:

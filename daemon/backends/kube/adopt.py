@@ -156,7 +156,7 @@ class KubeAdopter:
         pool = self._pool_of(job)
         why, wishes = self._unsupported_reason(job, pool), dict[str, Any]()
         try:
-            wishes = wishes_of(_annotated(job), meta.created)
+            wishes = wishes_of(_annotated(job), meta.created, gpus_of(job, self._config.gpu))
             why = why or _uneven(wishes, gpus_of_pod(job.spec.template.spec, self._config.gpu))
         except ValueError as error:
             why = why or f"annotation {PREFIX}/{error}"

@@ -134,7 +134,7 @@ class SlurmAdopter:
             return None
         unsupported, wishes = job.unsupported, {}
         try:
-            wishes = wishes_of(given or {}, job.submitted)
+            wishes = wishes_of(given or {}, job.submitted, job.gpus)
             if "min_width" in wishes or "max_width" in wishes:  # its script is for its own width
                 wishes["min_width"] = wishes["max_width"] = job.gpus
         except ValueError as error:

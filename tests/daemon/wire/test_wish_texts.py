@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from daemon.doors.views.notes import _notes
 from daemon.model.job import JobSpec
+from daemon.wire.jobs import JobRequest
 from daemon.wire.wishes import parse_wish, wishes_of
 from sia.model import Regime
 from sia.state.checkpoint import CheckpointCommand, CheckpointSignal, parse_checkpoint
@@ -49,8 +50,24 @@ def test_texts_are_read_as_people_mean_them(name, text, means):
 
 def test_strl_in_a_comment_says_how_long_the_job_runs():
     text = "(max (nck gpu 2 0 60 1) (nck all 2 0 90 1))"
-    assert wishes_of({"strl": text}, NOW) == {"strl": text, "run_time": 60.0}
-    assert wishes_of({"estimate": "2m", "strl": text}, NOW)["run_time"] == 120.0
+    assert wishes_of({"strl": text}, NOW, 2) == {"strl": text, "run_time": 60.0}
+    assert wishes_of({"estimate": "2m", "strl": text}, NOW, 2)["run_time"] == 120.0
+
+
+def test_demand_in_a_comment_says_how_long_the_job_runs_as_it_does_over_http():
+    strl, regimes = "(nck all 2 0 60 1)", "32:9:36.5"
+    for given, run_time in [
+        ({}, 1900.0),
+        ({"estimate": "2m"}, 120.0),
+        ({"strl": strl}, 60.0),
+        ({"regimes": regimes}, None),
+    ]:
+        wishes = wishes_of({"demand": "1:3600;2:1900", **given}, NOW, 2)
+        assert wishes.get("run_time") == run_time
+        if "estimate" not in given:
+            wishes.pop("run_time", None)
+        assert JobRequest(id="j", pool="a", gpus=2, **wishes).expected == run_time
+    assert "run_time" not in wishes_of({"demand": "1:0"}, NOW, 1), "the engine refuses it"
 
 
 @pytest.mark.parametrize(
