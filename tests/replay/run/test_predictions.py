@@ -206,7 +206,7 @@ def test_a_history_makes_the_queues(tmp_path):
     assert sia(*command, "--policy", "wfq:T=5").returncode == 0
     history.write_text(text + "".join(f"h{i},b,0,1,7\n" for i in range(12)))
     done = sia(*command, "--policy", "wfq:T=5")
-    assert (done.returncode, "all jobs have one size" in done.stderr) == (2, True)
+    assert (done.returncode, "all jobs have the same size" in done.stderr) == (2, True)
     history.write_text(text + "h,b,0,1,7\n")
     done = sia(*command, "--policy", "wfq:T=5")
     assert (done.returncode, "a history of 1 job is too short" in done.stderr) == (2, True)
