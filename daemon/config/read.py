@@ -219,9 +219,7 @@ def _backend(values: Any, problems: list[ConfigProblem]) -> BackendConfig:
         mend = f"use one of {', '.join(known)}{close and f'.{close}'}"
         problems.append(ConfigProblem(("backend", "kind"), f"unknown kind {shown(kind)}", mend))
         return usual()
-    if isinstance(values, dict):
-        values = {key: value for key, value in values.items() if key != "kind"}
-    return read(values, backend_section(kind), ("backend",), problems) or usual()
+    return read(values, backend_section(kind), ("backend",), problems, ["kind"]) or usual()
 
 
 def _mqtt(

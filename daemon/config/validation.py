@@ -79,16 +79,22 @@ class ConfigProblem(NamedTuple):
         return f"{where.removeprefix('.')}{': ' * bool(where)}{self.what}; {self.fix}"
 
 
-def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) -> T | None:
+def read(
+    values: Any,
+    kind: type[T],
+    path: Path,
+    problems: list[ConfigProblem],
+    besides: Collection[str] = (),
+) -> T | None:
     """Convert a mapping to a struct; each invalid value adds a problem and becomes the default.
 
-    Returns None if a required key is missing or invalid.
+    `besides` are keys that the caller reads. Returns None if a required key is missing or invalid.
     """
     if not isinstance(values, dict):
         problems.append(ConfigProblem(path, f"{shown(values)} is invalid", "use keys and values"))
         return None
     fields = _fields(kind)
-    refuse_unknown(values, fields, path, problems)
+    refuse_unknown(values, [*besides, *fields], path, problems)
     good = {}
     for name, field in fields.items():
         if name in values:

@@ -22,6 +22,7 @@ from sia.contract.policy import (
 from sia.contract.proposals import Preempt, Proposal, ProposalResult, Proposals, Solve, Start, Wake
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.policies.jvu.foretell import foretell
 from sia.policies.jvu.greedy import Greedy, JvuPlan, Taken, as_choice
 from sia.policies.jvu.outlook import (
@@ -488,6 +489,8 @@ class Jvu(Policy):
 
     def _reason(self, job: JobStateView, choice: StartChoice) -> str:
         end = choice.leaf.start + choice.leaf.duration
+        if choice.leaf.duration >= UNKNOWN_RUN_TIME:
+            return "planned now, to end at an unknown time"
         if job.job.deadline is None:
             return f"planned now, to end in {duration(choice.leaf.duration)}"
         left = job.job.deadline - end

@@ -471,6 +471,15 @@ def test_removed_limits_are_shown_as_none_in_events():
     assert inspect.line(event).endswith("lend_limit none, slowed_budget_pct none")
 
 
+def test_the_times_of_a_promise_are_printed_as_dates():
+    times = dict.fromkeys(("deadline", "by", "latest", "planned"), 1795825351.762985)
+    told = inspect.line(
+        {"seq": 7, "time": 1.0, "kind": "promised", "job": "a", "data": {**times, "step": 0}}
+    )
+    assert "1795825351" not in told
+    assert told.count("2026-11-2") == len(times)
+
+
 def test_events_are_printed_and_followed(served):
     served("submit", "--pool", "vision", "--duration", "1s")  # an event, were this the first test
     first = served("events").stdout.splitlines()[0]

@@ -173,7 +173,7 @@ def test_all_errors_are_reported_at_once(tmp_path):
     assert said[1:] == [
         "daemon.polcy: is unknown; did you mean policy?",
         "daemon.log_level: 'loud' is invalid; use debug, error, info, warning",
-        "backend.speed: is unknown; use one of folder, gpus, kill_after",
+        "backend.speed: is unknown; use one of kind, folder, gpus, kill_after",
         "backend.gpus: -1 is invalid; use an integer of at least 0",
         "pool[0].quota: -3 is invalid; use an integer of at least 0",
         "pool[0].state: 'shut' is invalid; use open, hold, drain",

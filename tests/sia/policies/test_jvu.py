@@ -13,6 +13,7 @@ from sia.contract.solvers import SolverError
 from sia.core.playout import Arrival, no_solver, play
 from sia.core.snapshot import decode, dump, encode, restore
 from sia.decisions import PreemptJob, SolveProgram, StartJob
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import GpuNode, Options, Stream
 from sia.policies import make
 from sia.policies.jvu import outlook
@@ -99,6 +100,19 @@ def test_two_small_jobs_that_outweigh_one_kill_take_its_place():
     runs = played("jvu:p", jobs)
     assert runs["old"][0] == (0, 10, True)
     assert runs["a"] == runs["b"] == [(10, 20, False)]
+
+
+def test_a_job_of_unknown_run_time_is_planned_to_end_at_an_unknown_time():
+    core = Core([Pool("a", 4)], make("jvu"), Options(tick=5.0))
+    jobs = [arrival("a", 0, 1, 50), arrival("b", 0, 1, 50, deadline=60)]
+    known = PerfectRunTimes({"a": UNKNOWN_RUN_TIME, "b": UNKNOWN_RUN_TIME})
+    said = {
+        decision.reason
+        for instant in play(core, jobs, run_times=known, solve=ReplaySolver(None, 0.0))
+        for decision in instant.decisions
+        if isinstance(decision, StartJob)
+    }
+    assert said == {"planned now, to end at an unknown time"}
 
 
 def test_without_kills_one_deadline_is_missed():
