@@ -139,7 +139,10 @@ def _token(usual: Path) -> str:
     token = os.environ.get("SIA_TOKEN", "").strip()
     if token:
         return checked_token(token, "SIA_TOKEN", "set it to a token, or unset it")
-    return read_token(Path(os.environ.get("SIA_TOKEN_FILE", usual)))
+    named = os.environ.get("SIA_TOKEN_FILE")
+    if named is None:
+        return read_token(usual)
+    return read_token(Path(named), "start the daemon first, or name its token with SIA_TOKEN_FILE")
 
 
 class Client:

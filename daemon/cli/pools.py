@@ -14,23 +14,13 @@ from daemon.model.job import PoolMode
 from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.terminal import printable
-from sia.console.text import SPAN, Seconds
+from sia.console.text import SPAN, Seconds, WholeNumberType
 from sia.wording import counted, decimal
 
 NO_LIMIT = -1
 """Value of the argument `none`; None means that the option was not given."""
 
 LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
-
-
-class WholeNumberType(click.IntRange):
-    """Parameter type: a whole number of at least 0."""
-
-    name = "whole number"
-
-    def __init__(self) -> None:
-        """Set the minimum."""
-        super().__init__(0)
 
 
 class GpuLimitType(click.ParamType[int]):

@@ -15,7 +15,7 @@ from daemon.runtime.token_file import checked_token, read_token
 from daemon.wire.wishes import gpus_and_seconds
 from sia.console.errors import UserError
 from sia.console.terminal import printable
-from sia.console.text import BoundedFloatType
+from sia.console.text import BoundedFloatType, WholeNumberType
 from sia.limits import MAX_ITERATIONS, MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 
@@ -45,7 +45,7 @@ HERE = "it is set in the environment of each job that runs; outside of a job, gi
 )
 @click.option(
     "--iterations",
-    type=click.IntRange(0, MAX_ITERATIONS),
+    type=WholeNumberType(0, MAX_ITERATIONS),
     help="In place of --done: iterations that are done, of those stated at submission.",
 )
 @click.option(
@@ -60,11 +60,11 @@ HERE = "it is set in the environment of each job that runs; outside of a job, gi
 )
 @click.option(
     "--regime",
-    type=click.IntRange(0, MAX_REGIME),
+    type=WholeNumberType(0, MAX_REGIME),
     help="Number of the regime that the job is in.  [default: as before]",
 )
 @click.option("--job", "job_id", help="ID of the job.  [default: SIA_JOB_ID]")
-@click.option("--attempt", type=click.IntRange(1), help="Its attempt.  [default: SIA_ATTEMPT]")
+@click.option("--attempt", type=WholeNumberType(1), help="Its attempt.  [default: SIA_ATTEMPT]")
 @click.option("--url", help="URL of the daemon.  [default: SIA_REPORT_URL, or as other commands]")
 @click.option(
     "--token-file",
@@ -124,7 +124,7 @@ def _endpoint(url: str | None, token_file: Path | None, config: Path | None) -> 
     """Return where to report: the options, else the job's variables, else as other commands do."""
     urls, token = url or os.environ.get("SIA_REPORT_URL", ""), os.environ.get("SIA_REPORT_TOKEN")
     if token_file is not None:
-        token = read_token(token_file)
+        token = read_token(token_file, "name the file of a token with --token-file")
     elif token:
         token = checked_token(token, "SIA_REPORT_TOKEN", HERE)
     if not urls or not token:

@@ -56,14 +56,17 @@ def _create(path: Path) -> None:
         Path(name).unlink()
 
 
-def read_token(path: Path) -> str:
-    """Return the token in a file. Raises UserError if it is unreadable, invalid or not private."""
+def read_token(path: Path, mend: str = "start the daemon first, or set SIA_TOKEN_FILE") -> str:
+    """Return the token in a file. Raises UserError if it is unreadable, invalid or not private.
+
+    `mend` says what to do if there is no such file.
+    """
     try:
         token = path.read_text("ascii").strip()
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "contains no token"
-        raise UserError(f"{path}: {why}; start the daemon first, or set SIA_TOKEN_FILE") from None
+        raise UserError(f"{path}: {why}; {mend}") from None
     if mode & 0o077:
         raise UserError(f"{path}: other users can read the token; run chmod 600 {path}")
     return checked_token(token, str(path), "remove it and start the daemon again")

@@ -23,6 +23,9 @@ def read_json(path: Path, form: type[Form]) -> Form:
     try:
         return msgspec.json.decode(text, type=form)
     except msgspec.DecodeError as error:
+        if not isinstance(error, msgspec.ValidationError) and "truncated" in str(error):
+            lines = text.rstrip().count(b"\n") + 1
+            raise UserError(f"{path}: line {lines}: the JSON ends too soon; complete it") from None
         raise UserError(f"{path}: {error}; correct the file") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: the text is not UTF-8; save it as UTF-8") from None

@@ -55,9 +55,14 @@ def check_whole(regimes: Sequence[Regime], duration: float) -> None:
     total = fsum(regime.epochs * regime.seconds for regime in regimes)
     if round(abs(total - duration), 6) > TOLERANCE:  # 100.01 - 100 is a little more than 0.01
         raise ValueError(
-            f"the regimes take {total:.6f} s, but the job {duration:.6f} s; make epochs · seconds "
-            "of all regimes add up to duration"
+            f"the regimes take {_plain(total)} s, but the job {_plain(duration)} s; make "
+            "epochs · seconds of all regimes add up to duration"
         )
+
+
+def _plain(seconds: float) -> str:
+    """Return seconds with at most six decimals, without zeros at the end."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def notes_on_regimes(arrivals: Sequence[Arrival]) -> list[str]:

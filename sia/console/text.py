@@ -37,6 +37,16 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
+class WholeNumberType(click.IntRange):
+    """Parameter type: a whole number, at least 0 if nothing else is given."""
+
+    name = "whole number"
+
+    def __init__(self, least: int = 0, most: int | None = None) -> None:
+        """Set the bounds."""
+        super().__init__(least, most)
+
+
 class BoundedFloatType(click.FloatRange):
     """A finite number between two bounds; click alone would accept `nan`."""
 

@@ -11,11 +11,11 @@ import click
 from daemon.cli.answers.estimates import evidence
 from daemon.cli.client import Client
 from daemon.cli.common import asks, moment, say
-from daemon.cli.pools import NO_LIMIT, GpuLimitType, WeightType, WholeNumberType
+from daemon.cli.pools import NO_LIMIT, GpuLimitType, WeightType
 from daemon.wire.whatif import WHATIF_LONGEST, WHATIF_MOST, WHATIF_STARTS
 from sia.console.tables import show_table
 from sia.console.terminal import printable
-from sia.console.text import SPAN, Seconds
+from sia.console.text import SPAN, Seconds, WholeNumberType
 from sia.wording import NONE, counted, duration
 
 JOB = ("gpus", "pool", "time_limit", "priority")

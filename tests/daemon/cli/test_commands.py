@@ -513,7 +513,9 @@ def test_misuse_exits_with_2_and_a_missing_daemon_with_3(served, tmp_path, monke
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert unknown.stderr.startswith("sia: daemon.listen: port 0")
     monkeypatch.setenv("SIA_TOKEN_FILE", str(tmp_path / "none"))
-    assert served("jobs").returncode == 2
+    missing = served("jobs")
+    assert missing.returncode == 2
+    assert "name its token with SIA_TOKEN_FILE" in missing.stderr
     wrong = tmp_path / "token"
     wrong.write_text("not-the-token-of-it")
     wrong.chmod(0o600)

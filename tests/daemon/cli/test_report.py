@@ -94,6 +94,7 @@ def test_outside_of_a_job_sia_report_uses_the_daemon_of_other_commands(sia):
         (["--done", 0.4, "--speed", "nan"], JOB, "write a number, like 0.001"),
         (["--done", 0.4, "--speed", 0], JOB, "is not in the range"),
         (["--done", 0.4, "--regime", -1], JOB, "is not in the range"),
+        (["--done", 0.4, "--regime", "x"], JOB, "'x' is not a valid whole number"),
         (["--done", 0.4], {**JOB, "SIA_JOB_ID": ""}, "--job is missing, and SIA_JOB_ID is not set"),
         (["--done", 0.4], {**JOB, "SIA_ATTEMPT": ""}, "SIA_ATTEMPT is not set"),
         (["--done", 0.4], {**JOB, "SIA_ATTEMPT": "two"}, "'two' is not a number from 1"),

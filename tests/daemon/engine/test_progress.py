@@ -317,7 +317,7 @@ def test_regimes_that_miss_the_duration_of_a_job_are_refused(seconds, fits):
     assert (answer == Accepted()) is fits
     if not fits:
         assert (answer.status, answer.title) == (422, "invalid")
-        assert answer.detail == "the regimes take 60.000000 s, but the job 60.020000 s"
+        assert answer.detail == "the regimes take 60 s, but the job 60.02 s"
         assert answer.mend == "make epochs · seconds of all regimes add up to duration"
 
 

@@ -336,6 +336,7 @@ def _first(**wrong):
         ("solve", _first(budget=1e308), "budget is 1e+308"),
         ("solve", _first(epochs=9, done=10), "10 of 9 epochs"),
         ("solve", '{"gpus": NaN, "jobs": []}', "correct the file"),
+        ("solve", '{"gpus": 2,\n', "line 1: the JSON ends too soon; complete it"),
         ("estimate", {"gpus": 1, "now": 0, "jobs": [
             {"id": 1, "width": 1, "submit": 5, "attained": 0, "remaining": 1}]}, "after now"),
         ("equilibrium", {"budgets": [0], "utilities": [[1]]}, "budget 0 of job 0"),
