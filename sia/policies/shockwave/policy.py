@@ -73,8 +73,8 @@ class ShockwaveParams(Struct, frozen=True):
     """Exponent of the estimated finish-time fairness in a job's weight: a higher k is fairer."""
     lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=USUAL_LAMBDA, name="lambda")
     """Weight of the makespan: a higher lambda uses more GPU-time."""
-    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = USUAL_ROUNDS
-    """Number of rounds in a window."""
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] | None = None
+    """Number of rounds in a window; None for that of the preset, or 20."""
     predict: PredictionRule = "restate"
     """How the remaining work of jobs is predicted."""
     noise: Annotated[float, Meta(ge=0, le=100)] = 0.0
@@ -88,7 +88,7 @@ class ShockwaveParams(Struct, frozen=True):
     """Number of random trajectories of each job, for the expected welfare; with 0 the policy uses
     the mean."""
     preset: Literal["", "fair", "even", "busy"] = ""
-    """A name for values of k and lambda, and of rounds if these have their default."""
+    """A name for values of k and lambda, and of rounds if no number is given."""
 
     def __post_init__(self) -> None:
         """Refuse a preset together with k or lambda. Raises ValueError."""
@@ -105,8 +105,9 @@ class ShockwaveParams(Struct, frozen=True):
     @property
     def window(self) -> int:
         """Return the rounds in a window, of the preset if no other number is given."""
-        usual = self.preset and self.rounds == USUAL_ROUNDS
-        return PRESETS[self.preset][2] if usual else self.rounds
+        if self.rounds is not None:
+            return self.rounds
+        return PRESETS[self.preset][2] if self.preset else USUAL_ROUNDS
 
 
 class _Window(Struct):

@@ -161,7 +161,8 @@ def test_a_preset_sets_k_and_lambda_and_the_window_if_it_is_not_given(name):
     asked = make(f"shockwave:preset={name}").params
     assert asked.weights == same.weights == (k, lam)
     assert asked.window == same.window == rounds
-    assert make(f"shockwave:preset={name}:rounds=7").params.window == 7
+    for given in (7, 20):
+        assert make(f"shockwave:preset={name}:rounds={given}").params.window == given
     assert (make("shockwave").params.weights, make("shockwave").params.window) == ((5, 1), 20)
 
 
