@@ -273,7 +273,7 @@ def promise_text(promise: dict[str, Any]) -> str:
     if promise["guaranteed"]:
         text = f"guaranteed: it ends by {moment(promise['latest'])} at the latest"
         if promise["by"] < promise["latest"]:
-            text += f", by the current plan by {moment(promise['by'])}"
+            text += f"; the current plan meets the step at {moment(promise['by'])}"
         return f"{text}; {why}" if why else text
     text = f"not guaranteed: {why}"
     if "soonest" in promise:

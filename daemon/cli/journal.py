@@ -251,7 +251,7 @@ def _tell(report: Any) -> None:
         f"{report.gpu_hours:,.1f} GPU-hours"
     )
     for what, number in report.counted.items():
-        click.echo(f"counted: {number:,} {what}")
+        click.echo(f"counted: {what} ({number:,})")
     for note in report.notes:
         click.echo(f"note: {note}")
 

@@ -80,7 +80,9 @@ def promise_words(promise: DeadlineAnswer | None, now: float) -> list[str]:
     latest = duration(max(0.0, promise.latest - now))
     line = f"its deadline is guaranteed: it ends in {latest} at the latest"
     if promise.by is not None and now < promise.by < promise.latest:
-        line += f", and by the current plan in {duration(promise.by - now)}"
+        line += f"; the current plan meets the step in {duration(promise.by - now)}"
+        if promise.planned is not None and now < promise.planned < promise.by:
+            line += f", with its end in {duration(promise.planned - now)}"
     return [line]
 
 

@@ -325,7 +325,8 @@ def stop_words(record: JobRecord, most: int) -> list[str]:
 
     `most` is the maximum number of stops of a job; 0 means no limit.
     """
-    keeps = f"it keeps {duration(record.kept)} of work" if record.kept else "it keeps no work"
+    work = f"{duration(record.kept)} of work" if record.kept else "no work"
+    keeps = f"the daemon assumes that it keeps {work}"
     if record.phase is JobPhase.STOPPING:
         lines = [f"it is being stopped, and will start again later: {record.preempted}"]
         if record.forced:

@@ -211,7 +211,7 @@ def _stopped(
     """Return the running jobs to stop, with reasons: jobs not chosen, then jobs that move."""
     goes_on = chosen.keys() | book.trying.keys()
     found = [
-        (job, "its lease is over")
+        (job, "its lease is over" if job_id in book.plan else "its cycle is over")
         for job_id, job in book.jobs.items()
         if job.stream is not None and job_id not in goes_on
     ]

@@ -565,7 +565,10 @@ def test_why_mentions_stops():
     story.at(130.0)
     assert words(story, "long")[1:] == ["its grace time is over, so the backend ends it"]
     story.at(140.0, Stopped("long", 1))
-    kept = f"it was stopped once, the last time because {why}; it keeps 2 m 20 s of work"
+    kept = (
+        f"it was stopped once, the last time because {why}; "
+        "the daemon assumes that it keeps 2 m 20 s of work"
+    )
     assert words(story, "long")[-1] == kept
     story.at(141.0, Started("short", 1))
     story.at(151.0, Ended("short", 1, 0))

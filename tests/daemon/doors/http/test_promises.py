@@ -58,7 +58,7 @@ async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be
         facts = dict(description(shown))
         assert facts["soft"] == "2:50"
         assert facts["promise"].startswith("guaranteed: it ends by ")
-        assert " at the latest, by the current plan by " in facts["promise"]
+        assert " at the latest; the current plan meets the step at " in facts["promise"]
         assert promise_text(no["promise"]).endswith(", which is not promised")
         why = (await asked(client, "GET", "/v1/jobs/a/why"))["words"]
         assert any("its deadline is guaranteed: it ends in" in line for line in why)
