@@ -51,7 +51,8 @@ def new_job(
     ]
     if runs:
         return Times(spread(now - age + max(age, seconds) for seconds in lasts))
-    return Times(spread(start + seconds for start in starts for seconds in lasts), spread(starts))
+    ends = spread(start + seconds for start in starts for seconds in lasts)
+    return Times(ends, spread(starts), min(lasts))
 
 
 def _starts(outlook: Outlook, pool: str, queue: int, width: int, now: float) -> list[float]:

@@ -177,14 +177,19 @@ class Calibration:
     def corrected(
         self, pool: str, made: float, times: Times, waits: Quantiles = UNKNOWN
     ) -> tuple[StatedMoment, StatedMoment | None]:
-        """Return the corrected end and start; a job never ends before it starts.
+        """Return the corrected end and start, and at least `times.least` between them.
+
+        Starts and ends are corrected apart, and the p90 of a start is wide at first: alone, the end
+        of a short job could be stated as soon as its start.
 
         `waits` has quantiles of the remaining wait of earlier jobs that had waited as long.
         """
         start = None
         if times.start is not None:
             start = self._stated("start", pool, made, times.start, (made, made), waits)
-        least = (made, made) if start is None else (_late(start.p50), _late(start.p90))
+        least = (made, made)
+        if start is not None:
+            least = _late(start.p50) + times.least, _late(start.p90) + times.least
         return self._stated("end", pool, made, times.end, least), start
 
     def _stated(

@@ -79,6 +79,8 @@ class Times(Struct, frozen=True, array_like=True):
 
     end: MomentQuantiles
     start: MomentQuantiles | None = None
+    least: float = 0.0
+    """Fewest seconds from the start to the end, of all that are thought possible."""
 
 
 class JobOutcomes(Struct, frozen=True, array_like=True):
@@ -103,7 +105,7 @@ class JobOutcomes(Struct, frozen=True, array_like=True):
                 lasts = (_apart(*each) for each in zip(starts, ends, strict=True))
                 pairs = [(s, s + t) for s, t in zip(overdue(made, now), lasts, strict=False)]
             starts, ends = [start for start, _ in pairs], [end for _, end in pairs]
-        return Times(spread(ends), spread(starts))
+        return Times(spread(ends), spread(starts), min(map(_apart, starts, ends)))
 
 
 class QueueTail(Struct, frozen=True, array_like=True):

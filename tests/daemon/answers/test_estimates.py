@@ -193,6 +193,15 @@ def test_times_more_than_a_week_away_have_no_estimate():
     assert (start.p90, end.p50, end.p90) == (None, None, None)
 
 
+def test_a_job_is_never_stated_to_end_sooner_after_its_start_than_it_can_run():
+    starts = [300.0 + world for world in range(19)]
+    raw = JobOutcomes([start + 120 for start in starts], starts).times(0.0, 0.0)
+    end, start = Calibration().corrected("a", 0.0, raw)
+    assert start.p90 > raw.start.p90  # wide, at a new site
+    assert end.p90 - start.p90 == pytest.approx(120)
+    assert end.p50 - start.p50 >= 120
+
+
 def test_at_a_new_site_the_p90_of_a_start_is_wide_until_outcomes_narrow_it():
     calibration, now = Calibration(), 0.0
 
