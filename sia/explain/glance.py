@@ -122,11 +122,16 @@ def other_pools(held: Mapping[PoolState, int], window: float) -> OtherPools:
     )
 
 
+def _says_more(policy: Policy, job: JobState) -> bool:
+    """Return whether a plan or a rule says more of a pending job than when the next round is."""
+    return any(ask(policy, what, job) is not None for what in ("foretell", "awaits"))
+
+
 def _within_quota(policy: Policy, job: JobState) -> StartPath:
     pool, needs = job.pool, needed_gpus(policy, job)
     if needs > pool.quota:
         return StartPath("turn", open=False, obstacles=(Width(needs, pool.quota),))
-    if policy.round is not None and ask(policy, "foretell", job) is None:
+    if policy.round is not None and not _says_more(policy, job):
         begins = next_multiple(policy.state.now, policy.round)
         return StartPath("turn", open=True, obstacles=(RoundObstacle(begins),))
     found: list[Obstacle] = []

@@ -70,21 +70,23 @@ def needed(explanation: Explanation | JobWhy, now: float) -> list[str]:
 
 
 def doubt(explanation: Explanation, awaited: Awaited | None, now: float) -> list[str]:
-    """Return a line that the listed obstacles may be incomplete, or nothing if they are exact.
+    """Return a line on what else may keep a job waiting, or nothing if the obstacles are exact.
 
-    `awaited` is what the job waits for by the policy's own rules, if these determine it.
+    `awaited` is what the job waits for by the policy's own rules, if these determine it. That also
+    holds where a simulation has confirmed obstacles without which the job would start at once.
     """
-    if explanation.exact or not any(way.open for way in explanation.ways):
+    starts_now = explanation.exact and not explanation.obstacles
+    if starts_now or not any(way.open for way in explanation.ways):
         return []
     what = "the policy's next decision" if awaited is None else awaited.what
     if awaited is not None and awaited.at is not None:
         what += f" (in {duration(max(0.0, awaited.at - now))})"
     if not explanation.obstacles:
         return [f"It has no known obstacle, and waits for {what}"]
-    if any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
-        return []
     if awaited is not None:
         return [f"By the rules of the policy, it waits for {what}"]
+    if explanation.exact or any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
+        return []
     return ["There may be other obstacles: no simulation has confirmed this list"]
 
 

@@ -272,6 +272,30 @@ def test_a_job_that_a_policy_in_rounds_does_not_run_waits_for_the_next_round():
             assert said.words[2].startswith("no round is planned for it yet")
 
 
+def test_a_job_that_waits_for_its_trial_lease_or_cycle_is_told_so():
+    made = setup((8,) * 3, a=24)
+    engine = Engine.new(replace(made, policy="chronus:profile=300:capacity=16"))
+    usual = {"run_time": 1000.0, "deadline": 9000.0}
+    slim = submit("slim", gpus=8, run_time=5000.0)
+    wide = submit("wide", gpus=24, run_time=100.0, preemptible="never")
+    tried, mine = (submit(each, gpus=16, **usual, user=each) for each in ("tried", "mine"))
+    engine.step(0.0, [tried, slim, wide, mine])
+
+    def told(name):
+        said = explain(engine.book, engine.core, engine.book.jobs[name], ALL)
+        assert not any(isinstance(each, RoundObstacle) for each in said.obstacles)
+        return [words for words in said.words if words.startswith("By the rules of the policy")]
+
+    (words,) = told("mine")
+    assert words.startswith("By the rules of the policy, it waits for its trial on 8 GPUs of 16")
+    (words,) = told("wide")
+    assert "it waits for GPUs of the profiler, which leaves 8: lower capacity or floor" in words
+    engine = Engine.new(replace(made, policy="chronus:profile=0"))
+    engine.step(0.0, [submit("short", gpus=24), submit("long", gpus=24, run_time=900.0)])
+    (words,) = told("long")
+    assert words.endswith("of best effort, in which the shortest jobs go first (in 5 m)")
+
+
 def test_a_job_that_lacks_nothing_waits_for_the_next_decision():
     way = StartPath("turn", open=True, obstacles=(), exact=False)
     (line,) = doubt(Explanation((), (way,), exact=False), None, 0.0)
