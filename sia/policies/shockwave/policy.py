@@ -69,10 +69,12 @@ PRESETS = {
 class ShockwaveParams(Struct, frozen=True):
     """The options of Shockwave."""
 
-    k: Annotated[float, Meta(ge=0, le=100)] = USUAL_K
-    """Exponent of the estimated finish-time fairness in a job's weight: a higher k is fairer."""
-    lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=USUAL_LAMBDA, name="lambda")
-    """Weight of the makespan: a higher lambda uses more GPU-time."""
+    k: Annotated[float, Meta(ge=0, le=100)] | None = None
+    """Exponent of the estimated finish-time fairness in a job's weight: a higher k is fairer. None
+    for that of the preset, or 5."""
+    lam: Annotated[float, Meta(ge=0, le=1e6)] | None = field(default=None, name="lambda")
+    """Weight of the makespan: a higher lambda uses more GPU-time. None for that of the preset, or
+    1."""
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] | None = None
     """Number of rounds in a window; None for that of the preset, or 20."""
     predict: PredictionRule = "restate"
@@ -92,7 +94,7 @@ class ShockwaveParams(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse a preset together with k or lambda. Raises ValueError."""
-        if self.preset and (self.k, self.lam) != (USUAL_K, USUAL_LAMBDA):
+        if self.preset and (self.k, self.lam) != (None, None):
             raise ValueError(
                 f"preset {self.preset} sets k and lambda; leave out either these or the preset"
             )
@@ -100,7 +102,10 @@ class ShockwaveParams(Struct, frozen=True):
     @property
     def weights(self) -> tuple[float, float]:
         """Return k and lambda, of the preset if there is one."""
-        return PRESETS[self.preset][:2] if self.preset else (self.k, self.lam)
+        if self.preset:
+            return PRESETS[self.preset][:2]
+        k = USUAL_K if self.k is None else self.k
+        return k, USUAL_LAMBDA if self.lam is None else self.lam
 
     @property
     def window(self) -> int:

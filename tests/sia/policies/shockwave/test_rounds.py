@@ -146,7 +146,8 @@ def test_a_fixed_filter_of_all_jobs_gives_what_table_1_says():
     ["filter:f=0", "filter:f=1.1", "filter:f=x", "filter:f=1/0", "filter:f=1/2*0",
      "shockwave:k=-1", "shockwave:k=nan", "shockwave:lambda=-1", "shockwave:rounds=0",
      "shockwave:predict=guess", "shockwave:draws=101", "shockwave:noise=101", "shockwave:round=0",
-     "shockwave:preset=cheap", "shockwave:preset=fair:k=3", "gavel:round=nan"],
+     "shockwave:preset=cheap", "shockwave:preset=fair:k=3", "shockwave:preset=fair:k=5",
+     "gavel:round=nan"],
 )  # fmt: skip
 def test_options_out_of_range_are_refused_in_one_line(label):
     with pytest.raises(ValueError, match=label.split(":", maxsplit=1)[0]) as caught:
