@@ -270,7 +270,9 @@ class Sia(Policy):
             yield from self._start_heads(group)
             yield from self._start_spare(group)
         next_tick = next_multiple(now, state.options.tick) if state.waiting else inf
-        if (wake := min(next_tick, self.due())) < inf:
+        due = self.due()
+        wake = min(next_tick, due) if due > now else next_tick  # a job ran for 0 seconds
+        if wake < inf:
             yield Wake(wake)
 
     def _release(self, job: JobStateView) -> Proposals:

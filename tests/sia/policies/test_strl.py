@@ -246,7 +246,7 @@ def test_units_of_an_empty_set_are_never_chosen_and_no_error(operator):
         ("(nodes m1) (slot 0) (horizon 1) (maximise (nck all 1 0 1 1))", "slot is 0; write"),
         (CLUSTER + "(held j (m1 m1) 9)", "2 units of 'm1' are held; it has 1"),
         ("(nodes m1 m1)", "node 'm1' is repeated; name"),
-        ("(node m1 0)", "UNITS is '0'; write a whole number from 1"),
+        ("(node m1 -1)", "UNITS is '-1'; write a whole number from 0"),
         (
             CLUSTER + f"(maximise (max {'(nck all 1 0 1 1)' * 1000}))",
             f"max has 1000 options; give at most {MAX_OPTIONS}",

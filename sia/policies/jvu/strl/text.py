@@ -143,7 +143,7 @@ class _Problem:
         attributes: dict[str, list[str]] = {}
         for form in self._forms["node"]:
             name, units, *words = arguments_of(form, _STATEMENTS["node"], 2)
-            node = self._new_node(name, count_of(units, "UNITS", least=1))
+            node = self._new_node(name, count_of(units, "UNITS", least=0))
             for item in words:
                 word = word_of(item, "an attribute")
                 if word.text == ALL:
