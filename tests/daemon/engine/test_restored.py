@@ -31,7 +31,7 @@ from daemon.model.inputs import (
     Stopped,
     Tick,
 )
-from daemon.model.job import JobPhase, LendingMode
+from daemon.model.job import JobPhase
 from daemon.model.setup import Setup
 from sia.contract.solvers import answer
 from sia.decisions import ProposalRefused
@@ -48,6 +48,9 @@ STEPS = 100
 
 RESTORES = 0.06
 """Share of the steps before which one more engine is restored, which then lives to the end."""
+
+SOLVED = 0.3
+"""Share of the programs that are solved, because this takes most of the time."""
 
 LABELS = [
     *(name for name in names() if not load(name).needs.future),
@@ -67,7 +70,6 @@ def on_nodes(policy, rng):
         policy=policy,
         options=options,
         resizes=rng.random() < 0.5,
-        lending=None,
         stops_per_job=rng.choice([0, 0, 2]),
     )
 
@@ -80,7 +82,7 @@ def in_cells(policy, rng):
         policy,
         Options(SMALL.windows, SMALL.tick, exact=rng.random() < 0.5),
         cells=spec(quotas={name: {"node": nodes} for name, nodes in quotas.items()}),
-        preemptible=rng.choice([None, 5.0]),
+        preemptible=5.0,
     )
 
 
@@ -92,12 +94,13 @@ class Story:
         self.pools = [pool.name for pool in cluster.pools]
         self.most = max(pool.quota for pool in cluster.pools)
         self.restored = {}  # by the step before which it was
+        self.longest = 300.0 if cluster.cells is None else 100.0  # between two steps
         self.now, self.submitted = 0.0, 0
 
     def live(self):
         """Raise AssertionError at the first step in which a restored engine decides otherwise."""
         for number in range(STEPS):
-            self.now += self.rng.choice([0.0, 1.0, 5.0, 10.0, 60.0, 300.0])
+            self.now += self.rng.choice([0.0, 1.0, 5.0, 10.0, 60.0, self.longest])
             inputs = [*self.backend(), *self.happens()] or [Tick()]
             if self.rng.random() < RESTORES:
                 self.restored[number] = Engine.restore(self.engine.dump())
@@ -113,8 +116,11 @@ class Story:
         """Carry out most orders sooner or later."""
         rng, book = self.rng, self.engine.book
         if book.solving is not None and rng.random() < 0.7:
-            said = answer(self.now, book.solving, timed=False).event
-            yield Answered(said.request, said.status, said.values, said.bound)
+            if rng.random() < SOLVED:
+                said = answer(self.now, book.solving, timed=False).event
+                yield Answered(said.request, said.status, said.values, said.bound)
+            else:
+                yield Answered(book.solving.request, "failed")
         for record in [*book.jobs.values()]:
             name, attempt = record.spec.id, record.attempt
             if record.phase is JobPhase.STARTING and record.placed and rng.random() < 0.6:
@@ -185,15 +191,45 @@ class Story:
         ])  # fmt: skip
 
 
+def lived(cluster, policy, seed):
+    rng = Random(f"{policy} {seed}")
+    Story(cluster(policy, rng), rng).live()
+
+
 @pytest.mark.parametrize("policy", LABELS)
 def test_a_restored_engine_decides_as_the_undisturbed_one(policy):
     for seed in range(STORIES):
-        rng = Random(f"{policy} {seed}")
-        Story(on_nodes(policy, rng), rng).live()
+        lived(on_nodes, policy, seed)
 
 
 @pytest.mark.parametrize("policy", IN_CELLS)
 def test_a_restored_engine_places_as_the_undisturbed_one(policy):
     for seed in range(STORIES):
-        rng = Random(f"{policy} {seed}")
-        Story(in_cells(policy, rng), rng).live()
+        lived(in_cells, policy, seed)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "policy", "seed"),
+    [
+        pytest.param(on_nodes, "chronus:profile=0", 2, id="order of stops"),
+        pytest.param(in_cells, "sia-reclaim", 2, id="turn of a guest that has ended"),
+        pytest.param(in_cells, "sia-reclaim", 13, id="turn of a guest that ran 0 seconds"),
+    ],
+)
+def test_stories_that_once_went_wrong(cluster, policy, seed):
+    lived(cluster, policy, seed)
+
+
+@pytest.mark.parametrize("policy", ["jvu", "jvu:puo"])
+def test_a_plan_without_gpus_is_restored(policy):
+    """All nodes are out while a solver is asked."""
+    engine = Engine.new(replace(setup((8,), a=8), policy=policy))
+    engine.step(0.0, [Drain("n0"), submit("j", gpus=2), submit("k", gpus=8)])
+    engine.step(12.0, [Tick()])
+    asked = engine.book.solving
+    assert asked is not None
+    restored = Engine.restore(engine.dump())
+    inputs = [Answered(asked.request, "optimal", [0.0] * len(asked.program.costs))]
+    told = [each.step(13.0, inputs).decisions for each in (engine, restored)]
+    assert told[0] == told[1]
+    assert engine.dump() == restored.dump()
