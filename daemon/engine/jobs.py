@@ -17,7 +17,7 @@ from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_p
 from daemon.model.setup import Setup
 from replay.logs.regimes import check_whole
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
-from sia.limits import MAX_TIME, UNKNOWN_RUN_TIME
+from sia.limits import MAX_ITERATIONS, MAX_TIME, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Estimate, Job
 from sia.policies.shared.elastic import least_width
 from sia.state.bounds import JobFieldError, check_fields
@@ -485,6 +485,8 @@ def _wrong_fields(spec: JobSpec, job: Job) -> Refused | None:
             _check_checkpoint(spec.checkpoint)
         if spec.duration is not None and spec.regimes:
             check_whole(spec.regimes, spec.duration)
+        if spec.iterations is not None and not 1 <= spec.iterations <= MAX_ITERATIONS:
+            raise ValueError(f"iterations must be 1 to {MAX_ITERATIONS}; change iterations")
     except JobFieldError as error:
         return _unfit(error.problem, error.fix)
     except ValueError as error:

@@ -179,7 +179,7 @@ class ProgressReports:
         first report of the first attempt. What a trial on one node and one on two say about more
         nodes is `iteration_seconds`; until the second has begun, the first counts.
         """
-        now, done = self._context.now, asked.done or 0.0
+        now, last, done = self._context.now, record.progress, asked.done or 0.0
         if record.first is None:
             begun = record.started if record.attempt == 1 else None
             record.first = (now, done) if begun is None else (begun, 0.0)
@@ -196,7 +196,8 @@ class ProgressReports:
         worked = done * record.expected if known else record.work(now)
         left = record.expected - worked if known else None
         speed = asked.speed or record.speed
-        return Progress(now, done, worked, speed, left, asked.regime)
+        regime = last.regime if asked.regime is None and last is not None else asked.regime
+        return Progress(now, done, worked, speed, left, regime)
 
     def _by_trials(self, record: JobRecord, asked: Reported) -> Progress:
         """Convert the GPU-seconds of the remaining trials to seconds of work.

@@ -99,9 +99,8 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         core = restore(snapshot, make(setup.policy))
     except ValueError as error:
         return Refused(409, "configuration", str(error), "restore the old settings")
-    if forgets:  # the policy's promises are gone; jobs with a deadline are told so
-        for record in book.jobs.values():
-            record.promise = record.trial = None
+    if forgets:
+        _forget(book, core)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     book = replace(
         book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
@@ -109,9 +108,24 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     return book, core
 
 
+def _forget(book: Book, core: Core) -> None:
+    """Forget promises, of which jobs with a deadline are told, and trials. O(jobs)."""
+    for record in book.jobs.values():
+        if record.trial is not None and record.core in core.state.jobs:
+            record.speed = core.state.jobs[record.core].speed
+        record.promise = record.trial = None
+
+
 def _ordinary(job: JobSnapshot) -> JobSnapshot:
-    """Return a job without its trial, which nobody ends any more: it runs on and keeps its work."""
-    return replace(job, trial=False) if job.trial else job
+    """Return a job without its trial, which nobody ends any more: it runs on and keeps its work.
+
+    On fewer GPUs than its own width it needs longer than its estimate, unless it has reported:
+    then its estimate is that of these GPUs, and its pace says so.
+    """
+    if not job.trial:
+        return job
+    speed = job.job.speed(job.width) * job.pace if job.width else job.speed
+    return replace(job, trial=False, speed=speed)
 
 
 def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[JobSnapshot]:

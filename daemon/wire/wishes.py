@@ -74,7 +74,8 @@ def _whole(text: str, _: float) -> int:
 
 
 def _iterations(text: str, _: float) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) <= MAX_ITERATIONS):
+    fits = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_ITERATIONS))
+    if not (fits and 0 < int(text) <= MAX_ITERATIONS):
         raise ValueError(
             f"{text[:SHOWN]!r} is not a number of iterations; write one from 1 to {MAX_ITERATIONS}"
         )

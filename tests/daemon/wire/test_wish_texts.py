@@ -70,6 +70,13 @@ def test_demand_in_a_comment_says_how_long_the_job_runs_as_it_does_over_http():
     assert "run_time" not in wishes_of({"demand": "1:0"}, NOW, 1), "the engine refuses it"
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "1e3", "1" + "0" * 12 + "1", "0" * 20 + "9" * 90])
+def test_iterations_out_of_bounds_are_refused_wherever_a_job_comes_from(text):
+    with pytest.raises(ValueError, match="write one from 1 to 1000000000000"):
+        wishes_of({"iterations": text}, NOW, 1)
+    assert wishes_of({"iterations": "1000000000000"}, NOW, 1) == {"iterations": 10**12}
+
+
 @pytest.mark.parametrize(
     ("option", "text", "problem"),
     [
