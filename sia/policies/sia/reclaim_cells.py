@@ -152,7 +152,8 @@ class ReclaimInCells(SiaRecall):
         assert self.state.places is not None, "there are cells"
         guests = self._guests()
         for guest in self.state.places.in_reserved(job.job.id):
-            yield from self._stop_in_cells(guests[guest], job)
+            if guest in guests:  # another must not be stopped, and runs on
+                yield from self._stop_in_cells(guests[guest], job)
         yield from super()._release(job)
 
     def _start_spare(self, group: GroupStateView) -> Proposals:

@@ -710,13 +710,17 @@ def test_work_that_a_stop_cost_is_no_part_of_the_pool_alone():
     assert account.took == account.took_alone == 500.0 + 900.0 + 410.0
 
 
-def test_a_restored_daemon_stops_nobody_for_a_job_that_has_ended():
-    """`ended` keeps its place in its pool's queue, although it ran in spare cells."""
+def reclaiming():
+    """Pools of one, one and two nodes whose jobs may be stopped."""
     quotas = {"a": {"node": 1}, "b": {"node": 1}, "c": {"node": 2}}
     owned = tuple(Pool(name, 8 * cells["node"]) for name, cells in quotas.items())
     cells = Setup(owned, options=SMALL, cells=spec(quotas=quotas))
-    engine = Engine.new(replace(cells, policy="sia-reclaim", preemptible=5.0))
-    decided = []
+    return Engine.new(replace(cells, policy="sia-reclaim", preemptible=5.0))
+
+
+def test_a_restored_daemon_stops_nobody_for_a_job_that_has_ended():
+    """`ended` keeps its place in its pool's queue, although it ran in spare cells."""
+    engine, decided = reclaiming(), []
     for now, each in [
         (160, submit("twice", "b", 8, 90.0)),
         (505, submit("other", "a", 8, 3000.0)),
@@ -732,3 +736,30 @@ def test_a_restored_daemon_stops_nobody_for_a_job_that_has_ended():
         assert twin.step(now, [each]).decisions == decided[-1], now
     assert engine.core.policy._turns.ahead(engine.core.state.pools["b"]) > 0
     assert not any(isinstance(each, PreemptJob) for made in decided for each in made)
+
+
+def test_cells_that_were_reserved_are_released_around_a_job_that_must_not_be_stopped():
+    """The cells of `ended` were reserved while `guest`, which must not be stopped, was in them."""
+    engine = reclaiming()
+    for now, each in [
+        (1136, submit("short", "c", 2, 18.0)),
+        (1216, submit("head", "b", 1, 3000.0, preemptible="never")),
+        (1316, submit("own", "c", 8, 500.0)),
+        (1416, submit("other", "a", 4, 90.0, preemptible="never")),
+        (1424, submit("stopped", "b", 8, 500.0)),
+        (1499, Ended("short", 1, 0)),
+        (1702, submit("guest", "b", 8, 4.0, preemptible="never")),
+        (1703, submit("small", "b", 1, 4.0, preemptible="restart")),
+        (1813, Stopped("stopped", 1)),
+        (1834, Ended("head", 1, 0)),
+        (1916, submit("ended", "c", 2, 500.0)),
+        (2137, Ended("small", 1, 0)),
+        (2207, submit("next", "c", 2, 500.0)),
+    ]:
+        engine.step(now, [each])
+    reserved = engine.core.state.places.in_reserved
+    assert [*reserved("ended")] == ["guest"]
+    engine.step(2217, [Ended("ended", 1, 0)])
+    engine.check()
+    assert engine.book.refused == {}
+    assert engine.book.jobs["guest"].phase is JobPhase.STARTING
