@@ -47,8 +47,8 @@ MOST_IN_ORDER = 40
 """Maximum number of jobs among which ties are broken exactly by arrival, with a program per job."""
 
 
-class LogTime(Seconds):
-    """A time of a log: a plain number of seconds, as in its columns, or a time like 20m."""
+class PlainSeconds(Seconds):
+    """A time like 20m, or a plain number of seconds, as in labels and logs."""
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -88,18 +88,18 @@ class _Solver(NamedTuple):
 @click.option("--trace", "log", type=Path, required=True, help="Job log of the waiting jobs.")
 @click.option("--gpus", type=click.IntRange(1, MAX_GROUP), required=True, help="GPUs to plan with.")
 @click.option(
-    "--lease", type=Seconds(), default="20m", show_default=True, help="Length of a lease."
+    "--lease", type=PlainSeconds(), default="20m", show_default=True, help="Length of a lease."
 )
 @click.option(
     "--now",
-    type=LogTime(),
+    type=PlainSeconds(),
     default="0",
     show_default=True,
     help="Present time of the log.",
 )
 @click.option(
     "--resume-cost",
-    type=Seconds(),
+    type=PlainSeconds(),
     default="0",
     show_default=True,
     help="Time that resuming takes a job without a time in column preemptible.",
