@@ -88,7 +88,7 @@ def test_verdicts_are_the_starts_of_fcfs_on_the_exported_trace(lived):
     alone = {row["job_id"]: float(row["start"]) for row in rows_of(out / "again/fcfs/jobs.csv")}
     gone = {record.spec.id: record for record in life.over if record.decided is None}
     assert len(gone) > 10
-    assert f"{len(gone)} jobs left out: they left their queue without having run" in said
+    assert f"counted: jobs left out: they left their queue without having run ({len(gone)})" in said
     ran = {verdict.job: verdict for verdict in verdicts if verdict.started is not None}
     assert sorted(ran) == sorted(alone)
     # No log says who left a queue without having run: those behind them had stood behind them.
