@@ -3,21 +3,31 @@
 The shadow core gets the real core's events, except ends. A job ends in the shadow core when it has
 run there for its real run time. This run time is known if the job started no later in reality.
 Otherwise the estimate is used until the job has really ended, and its borrowed GPU-hours are
-corrected then. The sums by lender and borrower include only jobs that have really ended. The real
-core is only read: its decisions are those with lending off.
+corrected then. The sums by lender and borrower include only jobs that have really ended.
+
+A job that the shadow core stops is queued there again, with the work that it keeps. The real core
+is only read: its decisions are those with lending off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
 from daemon.model.account import ShadowJob, ShadowLoan, ShadowState
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
-from sia.decisions import Decision, MoveLoan, SolveProgram, StartJob
+from sia.decisions import (
+    Decision,
+    DedicateJob,
+    MoveLoan,
+    PreemptJob,
+    ResizeJob,
+    SolveProgram,
+    StartJob,
+)
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -48,6 +58,10 @@ sent, if the real core needs no step before. Each step is a commit, so steps for
 end is processed as of its own time in any case."""
 
 
+_End = tuple[float, str, int]
+"""End of a job in the shadow core: its time, the job, its attempt there."""
+
+
 class ShadowCore:
     """Runs the shadow core. `kept` is all of its state besides the core."""
 
@@ -56,10 +70,9 @@ class ShadowCore:
         self.state, self.core = state, core
         core.tolerate()
         self._recorded: list[tuple[float, Sequence[Event] | ProgramSolved, Sequence[Decision]]] = []
-        self._ends: list[tuple[float, str]] = []
+        self._ends: list[_End] = []
         for core_id, twin in state.twins.items():
-            self._schedule_end(core_id, twin, twin.began)
-        heapify(self._ends)
+            self._schedule_end(core_id, twin)
 
     @classmethod
     def begin(
@@ -92,7 +105,7 @@ class ShadowCore:
     def _next_end(self) -> float:
         """Time of the next end in the shadow core; infinite if no end has a time."""
         ends = self._ends
-        while ends and not self._has_own_end(ends[0][1]):
+        while ends and not self._is_valid(ends[0]):
             heappop(ends)
         return ends[0][0] if ends else inf
 
@@ -163,13 +176,13 @@ class ShadowCore:
         return facts
 
     def _is_progress(self, event: Event) -> bool:
-        """Return whether this is progress of a job that runs in both cores since the same time."""
+        """Return whether this is progress of a job that runs alike in both cores."""
         if type(event) is not JobProgressed:
             return False
         core_id = event.job_id
         job, twin = self.core.state.jobs.get(core_id), self.state.twins.get(core_id)
         running = job is not None and job.stream is not None
-        return running and twin is not None and twin.began == twin.real
+        return running and twin is not None and twin.began == twin.real and not twin.changed
 
     def _really_started(self, now: float, core_id: str, new: Mapping[str, str]) -> None:
         twin = self._twin(core_id, new.get(core_id, ""))
@@ -198,16 +211,18 @@ class ShadowCore:
         twin.ran = now - twin.real
         if twin.over is not None:
             self._sum_up(core_id, twin)
-        elif twin.began is not None and twin.began + twin.ran <= now:
-            return [self._end_job(now, core_id, twin)]
-        elif twin.began is not None:
-            heappush(self._ends, (twin.began + twin.ran, core_id))
+        elif self._has_own_end(core_id):
+            if self._end(core_id, twin) <= now:
+                return [self._end_job(now, core_id, twin)]
+            self._schedule_end(core_id, twin)
         return []
 
     def _really_cancelled(self, now: float, event: JobCancelled, *, fresh: bool) -> list[Event]:
         """Return the shadow core's events for a pending job that has left the real core."""
         job = self.core.state.jobs.get(event.job_id)
         if fresh or (job is not None and job.stream is None):
+            stopped = self.state.twins.pop(event.job_id, None)
+            self.state.unknown += stopped is not None and bool(stopped.spent)
             return [event]
         twin = self.state.twins.get(event.job_id)
         if twin is None:
@@ -219,24 +234,40 @@ class ShadowCore:
         self.state.twins.pop(event.job_id, None)
         return found
 
-    def _schedule_end(self, core_id: str, twin: ShadowJob, began: float | None) -> None:
+    def _schedule_end(self, core_id: str, twin: ShadowJob) -> None:
         """Schedule a job's end in the shadow core, by its run time or an estimate of it."""
-        if began is None or not self._has_own_end(core_id):
+        if not self._has_own_end(core_id):
             return
-        if twin.ran is not None:
-            self._ends.append((began + twin.ran, core_id))
-        elif (run_time := self.core.state.jobs[core_id].run_time) < UNKNOWN_RUN_TIME:
-            self._ends.append((began + run_time, core_id))
+        job = self.core.state.jobs[core_id]
+        if twin.ran is not None or job.run_time < UNKNOWN_RUN_TIME:
+            heappush(self._ends, (self._end(core_id, twin), core_id, job.attempt))
+
+    def _end(self, core_id: str, twin: ShadowJob) -> float:
+        """Return when a job that runs in the shadow core ends there."""
+        job = self.core.state.jobs[core_id]
+        run_time = job.run_time if twin.ran is None else twin.ran
+        assert twin.began is not None, "it runs"
+        return job.end(run_time) if twin.changed else twin.began + run_time
+
+    def _is_valid(self, end: _End) -> bool:
+        """Return whether the attempt still runs in the shadow core and ends then."""
+        time, core_id, attempt = end
+        return (
+            self._has_own_end(core_id)
+            and self.core.state.jobs[core_id].attempt == attempt
+            and self._end(core_id, self.state.twins[core_id]) == time
+        )
 
     def _has_own_end(self, core_id: str) -> bool:
         """Return whether the time of a job's end in the shadow core is determined there.
 
-        If not, the job ends when it really ends. The result may change when the job really starts.
+        If not, the job waits there, or ends when it really ends. The result may change when the job
+        really starts.
         """
-        twin = self.state.twins.get(core_id)
-        if twin is None or twin.began is None or twin.over is not None:
+        twin, job = self.state.twins.get(core_id), self.core.state.jobs.get(core_id)
+        if twin is None or twin.began is None or job is None or job.stream is None:
             return False
-        return twin.ran is not None or twin.real is None or twin.real > twin.began
+        return twin.ran is not None or twin.changed or twin.real is None or twin.real > twin.began
 
     def _end_job(self, now: float, core_id: str, twin: ShadowJob) -> JobFinished:
         """End a job in the shadow core."""
@@ -244,6 +275,8 @@ class ShadowCore:
         twin.over, twin.loans = now, {}
         if twin.ran is not None:
             self._sum_up(core_id, twin)
+        elif twin.changed:
+            twin.assumed = self.core.state.jobs[core_id].run_time
         return JobFinished(now, core_id)
 
     def _count_loans(self, now: float, twin: ShadowJob) -> None:
@@ -260,6 +293,8 @@ class ShadowCore:
         assert twin.over is not None, "it has ended in the shadow core"
         assert twin.ran is not None, "it has really ended"
         ran = twin.over - twin.began
+        if twin.changed:  # between its start and its end it also waited, or was slower
+            ran = twin.assumed or twin.ran
         for lender, seconds in twin.spent.items():
             sums = self.state.lent.setdefault(lender, {})
             more = seconds if ran == twin.ran else seconds * twin.ran / ran if ran else 0.0
@@ -270,8 +305,9 @@ class ShadowCore:
         """Make one step of the shadow core: due ends, these events, and the core's decisions."""
         gone = {event.job_id for event in facts if type(event) is JobFinished}
         while self._ends and self._ends[0][0] <= now:
-            core_id = heappop(self._ends)[1]
-            if core_id not in gone and self._has_own_end(core_id):
+            end = heappop(self._ends)
+            core_id = end[1]
+            if core_id not in gone and self._is_valid(end):
                 gone.add(core_id)
                 facts.append(self._end_job(now, core_id, self.state.twins[core_id]))
         core = self.core
@@ -284,6 +320,8 @@ class ShadowCore:
         for decision in decisions:
             if type(decision) is StartJob:
                 self._start(now, decision)
+            elif isinstance(decision, PreemptJob | DedicateJob | ResizeJob):
+                self._change(now, decision)
             elif type(decision) is MoveLoan:
                 self._move(now, decision)
             elif type(decision) is SolveProgram:
@@ -292,18 +330,29 @@ class ShadowCore:
     def _start(self, now: float, start: StartJob) -> None:
         core_id = start.job_id
         twin = self._twin(core_id)
-        twin.began = twin.since = now
-        if twin.real is not None and twin.real < now:
-            self._compare(now, twin.real)
+        twin.since = now
+        if twin.began is None:  # else it goes on after a stop
+            twin.began = now
+            if twin.real is not None and twin.real < now:
+                self._compare(now, twin.real)
         twin.loans = {lender: gpus for lender, gpus in start.loans if lender != twin.pool}
         if twin.loans:
             self.state.jobs += 1
             for lender, gpus in twin.loans.items():
                 self.state.told.append(ShadowLoan(core_id, lender, gpus, twin.pool, now))
-        before = len(self._ends)
-        self._schedule_end(core_id, twin, now)
-        if len(self._ends) > before:
-            heappush(self._ends, self._ends.pop())
+        self._schedule_end(core_id, twin)
+
+    def _change(self, now: float, decision: PreemptJob | DedicateJob | ResizeJob) -> None:
+        """Follow a decision that ends or replaces the loans of a job in the shadow core."""
+        twin = self._twin(decision.job_id)
+        self._count_loans(now, twin)
+        twin.loans = {}
+        if type(decision) is DedicateJob:
+            return
+        twin.changed = True
+        if type(decision) is ResizeJob:
+            twin.loans = {lender: gpus for lender, gpus in decision.loans if lender != twin.pool}
+            self._schedule_end(decision.job_id, twin)
 
     def _move(self, now: float, move: MoveLoan) -> None:
         twin = self.state.twins.get(move.job_id)
@@ -328,8 +377,10 @@ class ShadowCore:
             assert (asked.request, True) == (committer.requests, committer.open_request)
         jobs = self.core.state.jobs
         for core_id, twin in self.state.twins.items():
-            runs = twin.began is not None and twin.over is None
-            assert runs == (core_id in jobs and jobs[core_id].stream is not None), core_id
+            there = twin.began is not None and twin.over is None
+            job = jobs.get(core_id)
+            runs = job is not None and (job.stream is not None or twin.changed)
+            assert there == runs, core_id
 
 
 def load_like(core: Core) -> Any:

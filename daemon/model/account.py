@@ -168,6 +168,10 @@ class ShadowJob(Struct, omit_defaults=True):
     since: float = 0.0
     spent: dict[str, float] = {}
     """GPU-seconds borrowed until `since`, by lender."""
+    changed: bool = False
+    """Whether the shadow core has stopped or resized it."""
+    assumed: float = 0.0
+    """Run time by which the shadow core ended it, if it was `changed` and had not really ended."""
 
 
 class ShadowState(Struct, omit_defaults=True):

@@ -184,11 +184,15 @@ class Story:
         windows = range(len(SMALL.windows))
         return rng.choice([
             Drain(node), Resume(node), Resume(node), NodeDown(node, "down"), NodeUp(node),
-            NodeUp(node), Lending(on=rng.random() < 0.7),
+            NodeUp(node), lending(rng.random()),
             Foreseen([Load(name, w, rng.randint(0, 8)) for name in self.pools for w in windows]),
             SetPool(pool, weight=rng.choice([1.0, 2.0]), lend_limit=rng.choice([0, 4, 16])),
             SetPool(pool, quota=8, until=self.now + 300.0),
         ])  # fmt: skip
+
+
+def lending(drawn):
+    return Lending(on=drawn < 0.7, shadow=drawn > 0.8)
 
 
 def lived(cluster, policy, seed):

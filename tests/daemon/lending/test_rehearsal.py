@@ -107,6 +107,25 @@ def test_shadow_loans_equal_real_loans_if_estimates_are_exact(seed, policy):
     assert (kept.gained, kept.lost) == (pytest.approx(gained), pytest.approx(lost))
 
 
+@pytest.mark.parametrize("policy", ["sia-recall", "sia-reclaim"])
+def test_guests_would_be_stopped_and_started_again(policy):
+    """A guest that would be stopped gives its loan back, waits, and would be lent to again."""
+    tale = [
+        (1000.0, [submit("long", "b", 4, 40.0, preemptible="restart")]),
+        (1001.0, [submit("guest", "b", 3, 90.0, preemptible="restart")]),
+        (1010.0, [submit("owner", "a", 3, 20.0, preemptible="restart")]),
+    ]
+    lasts = {"long": 40.0, "guest": 90.0, "owner": 20.0}
+    on, shadow = (live(switch, tale, lasts, policy) for switch in (ON, SHADOW))
+    shadow.engine.check()
+    told = [(n.data["at"], n.job, n.pool, n.data["gpus"]) for n in shadow.notices
+            if n.kind == "would_lend"]  # fmt: skip
+    assert told == [(1001.0, "guest", "a", 3), (1030.0, "guest", "a", 3)]
+    kept = shadow.engine.book.shadow
+    assert not kept.renewed
+    assert kept.lent == {"a": {"b": pytest.approx(lent(on)["a", "b"])}}
+
+
 def test_gpus_that_are_down_would_not_be_lent():
     engine = Engine.new(setup([4, 4], a=4, b=4))
     life = Life(engine, lambda spec: 50.0).run([
