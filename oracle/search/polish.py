@@ -32,7 +32,8 @@ GROWTH, FEWEST = 1.1, 10.0
 """Factor by which the number of jobs changes, and its minimum value."""
 
 PART = 1e-3
-"""Minimum fraction of a job in a cell that counts. Interior points are positive everywhere."""
+"""A job counts as placed in a cell if the relaxed solution puts at least this fraction of it there.
+Solutions of the interior-point method have tiny positive fractions everywhere."""
 
 SECONDS = 5.0
 """Time limit of one program in seconds. A program that takes less than a fifth of it was too

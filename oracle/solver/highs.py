@@ -152,7 +152,10 @@ class _Watch:
     """Receiver of HiGHS's callbacks while it solves a program."""
 
     def __init__(self, program: Program, request: SolverRequest) -> None:
-        """Follow this request. HiGHS has the program without its offset."""
+        """Report the progress of this request.
+
+        HiGHS solves the program without its constant offset, which is added to each objective.
+        """
         self._progress, self._improved = request.progress, request.improved
         self._offset, self._relaxed = program.offset, request.relaxed
         self._checks = inf  # number of remaining checks
