@@ -32,7 +32,7 @@ GROWTH, FEWEST = 1.1, 10.0
 """Factor by which the number of jobs changes, and its minimum value."""
 
 PART = 1e-3
-"""A job counts as placed in a cell if the relaxed solution puts at least this fraction of it there.
+"""A start of a job counts if the relaxed solution gives it more than this fraction of the job.
 Solutions of the interior-point method have tiny positive fractions everywhere."""
 
 SECONDS = 5.0
