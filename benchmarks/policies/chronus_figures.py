@@ -1,21 +1,21 @@
 """The figures of Chronus's evaluation (Figs. 5 to 9) on small pieces of Philly's and Venus's logs.
 
-`python -m benchmarks.policies.chronus_figures [--only 6,7] [--seeds 5] [--draw]`
+`python -m benchmarks.policies.chronus_figures [--only 6,7a] [--seeds 5] [--draw]`
 
 A piece has jobs of one day, of at most 8 GPUs, with run times cut at 6 hours, on 32 GPUs (4 nodes)
 and at a load of 1.2: the paper has two weeks on 768 or 960 GPUs. Each seed draws the day, the jobs
-and their deadlines. Going on costs 30 s, and the
-solver gets a fiftieth of the usual work. Trials have 8 GPUs at least instead of 16, as a node is a
-quarter of this cluster. Speeds of spread jobs are ours, not the paper's (`SPEEDS`). The results are
-stored in `results/policies/chronus_figures.json` part by part; `--draw` only draws them. A line of
-JSON is printed for each replay.
+and their deadlines. Going on costs 30 s, and the solver gets a fiftieth of the usual work. Trials
+have 8 GPUs at least instead of 16, as a node is a quarter of this cluster. Speeds of spread jobs
+are ours, not the paper's (`SPEEDS`). Each replay adds a line to
+`results/policies/chronus_figures.jsonl`; a run that is repeated continues where it was stopped.
+The means of all lines are in `results/policies/chronus_figures.json`; `--draw` only draws them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -34,12 +34,14 @@ from replay.deadlines.workloads import PHILLY_WEEKS, Mix, with_deadlines
 from replay.logs.read import read_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
+from sia.limits import MAX_GROUP
 from sia.model import GpuNode, Options, Pool
 from sia.policies.chronus import cycles, promises
 from sia.program import SolveLimit
 from sia.state.speeds import SpeedRow
 
 STORE, PICTURE = "policies/chronus_figures", ROOT / "docs" / "figures" / "chronus.svg"
+ROWS = RESULTS / "policies" / "chronus_figures.jsonl"
 DAY, GPUS, NODE, WIDEST, LONGEST, LOAD = 86400.0, 32, 8, 8, 21600.0, 1.2
 SHORT, COST = 300.0, 30.0
 MIXES = {"SLO": Mix(100, 0, 0), "MIX1": Mix(70, 0, 30), "MIX2": Mix(30, 60, 10)}
@@ -180,10 +182,24 @@ def profiler_cases(seed: int) -> Iterator[Case]:
         yield Case("6d", str(noise), CHRONUS, seed, "H", noise=noise)
 
 
-def selector_cases(seed: int) -> Iterator[Case]:
-    """Yield the replays of Fig. 7."""
-    for lease in (300, 600, 1800, 3600):
+def control_cases(seed: int) -> Iterator[Case]:
+    """Yield the replays of Fig. 6b, with and without control of each user's trials, and 6c's ideal.
+
+    Jobs of Venus have no users, those of Philly have.
+    """
+    yield Case("6c", "ideal", "srtf", seed, "H", short=True)
+    for control, option in (("24 GPUs", ""), ("none", f":user={MAX_GROUP}")):
+        yield Case("6b", control, CHRONUS + option, seed, "P", short=True)
+
+
+def lease_cases(seed: int) -> Iterator[Case]:
+    """Yield the replays of Fig. 7a; 20 minutes are the usual case."""
+    for lease in (3600, 1800, 600, 300):
         yield Case("7a", str(lease), f"{CHRONUS}:lease={lease}", seed, "H")
+
+
+def selector_cases(seed: int) -> Iterator[Case]:
+    """Yield the replays of Fig. 7b."""
     yield Case("7b", "any plan", CHRONUS, seed, "H", patched="objective")
 
 
@@ -196,26 +212,27 @@ def allocator_cases(seed: int) -> Iterator[Case]:
     yield Case("8b", "together", CHRONUS, seed, "H", hostile=0.3, patched="spreading")
 
 
-def rival_cases(seed: int, log: str) -> Iterator[Case]:
+def rival_cases(seed: int, log: str, policies: Sequence[str]) -> Iterator[Case]:
     """Yield the replays of Fig. 9 on pieces of one log."""
-    policies = (CHRONUS, *RIVALS)
-    for policy in policies:
-        yield Case("9a", f"{log}_MIX2", policy, seed, log)
+    for mix in ("MIX2", "MIX1", "SLO"):
+        for policy in policies:
+            yield Case("9a", f"{log}_{mix}", policy, seed, log, mix)
     for density in (140, 80):
         for policy in policies:
             yield Case("9c", f"{log} {density}", policy, seed, log, density=density)
-    for mix in ("MIX1", "SLO"):
-        for policy in policies:
-            yield Case("9a", f"{log}_{mix}", policy, seed, log, mix)
-    yield Case("9a", f"{log}_MIX2", SHORTER, seed, log)
 
 
+QUICK = tuple(policy for policy in RIVALS if policy != "3sigma")
 CASES = {
     "6": profiler_cases,
-    "7": selector_cases,
+    "6b": control_cases,
+    "7a": lease_cases,
+    "7b": selector_cases,
     "8": allocator_cases,
-    "9H": partial(rival_cases, log="H"),
-    "9P": partial(rival_cases, log="P"),
+    "9P": partial(rival_cases, log="P", policies=(*QUICK, CHRONUS, "3sigma")),
+    "9H": partial(rival_cases, log="H", policies=(*QUICK, CHRONUS, "3sigma")),
+    "9P shorter": partial(rival_cases, log="P", policies=(SHORTER,)),
+    "9H shorter": partial(rival_cases, log="H", policies=(SHORTER,)),
 }
 
 
@@ -273,9 +290,7 @@ def draw(stored: dict[str, Any]) -> None:
 
     from replay.plotting.canvas import STYLE, SVG_METADATA  # noqa: PLC0415
 
-    sums: dict[str, Any] = {}
-    for part in CASES:
-        sums |= stored.get(part, {})
+    sums: dict[str, Any] = stored["means"]
     usual = f"9a | H_MIX2 | {CHRONUS}"
     leases = sorted([*named(sums, "7a"), ("1200", usual)], key=lambda row: int(row[0]))
     with rc_context({**STYLE, "svg.hashsalt": "sia"}):
@@ -362,6 +377,18 @@ def draw_rivals(
     axes.set_ylim(bottom=0)
 
 
+def measure(part: str, seeds: int, processes: int) -> None:
+    """Replay the cases of a part that are not stored yet, and store a row for each."""
+    lines = ROWS.read_text().splitlines() if ROWS.exists() else []
+    done = {tuple(json.loads(line)[key] for key in Case._fields) for line in lines}
+    of_seeds = [CASES[part](seed) for seed in range(seeds)]
+    tasks = [case for of_case in zip(*of_seeds, strict=True) for case in of_case]
+    with Processes(processes) as workers:
+        for row in workers.imap_unordered(measured, [case for case in tasks if case not in done]):
+            with ROWS.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
 def main() -> None:
     """Measure the parts that are asked for, store them, and draw all."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -371,20 +398,15 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true")
     given = parser.parse_args()
     path = RESULTS / f"{STORE}.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
     for part in [] if given.draw else given.only.split(","):
         if part == "5":
-            found = traits()
+            keep(STORE, {**stored, part: traits()}, quiet=True)
         else:
-            with Processes(given.processes) as processes:
-                seeds = [CASES[part](seed) for seed in range(given.seeds)]
-                tasks = [case for of_case in zip(*seeds, strict=True) for case in of_case]
-                rows = []
-                for row in processes.imap(measured, tasks):
-                    print(json.dumps(row), flush=True)
-                    rows.append(row)
-            found = summed(rows)
-        stored = json.loads(path.read_text()) if path.exists() else {}
-        keep(STORE, {**stored, part: found}, quiet=True)
+            measure(part, given.seeds, given.processes)
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()]
+    stored = json.loads(path.read_text())
+    keep(STORE, {**stored, "means": {**stored.get("means", {}), **summed(rows)}}, quiet=True)
     draw(json.loads(path.read_text()))
 
 
