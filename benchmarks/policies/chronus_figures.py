@@ -37,11 +37,14 @@ from replay.run.run import Settings, replay_one
 from sia.limits import MAX_GROUP
 from sia.model import GpuNode, Options, Pool
 from sia.policies.chronus import cycles, promises
+from sia.policies.chronus.leases import selection
 from sia.program import SolveLimit
 from sia.state.speeds import SpeedRow
 
 STORE, PICTURE = "policies/chronus_figures", ROOT / "docs" / "figures" / "chronus.svg"
 ROWS = RESULTS / "policies" / "chronus_figures.jsonl"
+LOGS = {"P": "philly.csv.gz", "H": "helios_venus.csv.gz", "U": "helios_venus_users.csv.gz"}
+"""The two weeks of Philly's log, Venus's log, and the 20 days of Venus's log with users."""
 DAY, GPUS, NODE, WIDEST, LONGEST, LOAD = 86400.0, 32, 8, 8, 21600.0, 1.2
 SHORT, COST = 300.0, 30.0
 MIXES = {"SLO": Mix(100, 0, 0), "MIX1": Mix(70, 0, 30), "MIX2": Mix(30, 60, 10)}
@@ -80,7 +83,7 @@ class Case(NamedTuple):
 @cache
 def whole_log(name: str) -> Trace:
     """The jobs of at most `WIDEST` GPUs, with cut run times."""
-    trace = read_trace(TRACES / ("philly.csv.gz" if name == "P" else "helios_venus.csv.gz"))
+    trace = read_trace(TRACES / LOGS[name])
     begin, end = PHILLY_WEEKS if name == "P" else (0.0, float("inf"))
     kept = [
         arrival._replace(duration=min(arrival.duration, LONGEST))
@@ -138,7 +141,7 @@ def measured(case: Case) -> dict[str, Any]:
     )  # fmt: skip
     changes: dict[str, Any] = {
         "": nullcontext(),
-        "objective": patch.object(promises.Selection, "of", lambda *_: None),
+        "objective": patch.object(selection.Selection, "of", lambda *_: None),
         "spreading": patch.object(cycles, "WIDE", 0),
     }
     with (
@@ -168,7 +171,7 @@ def measured(case: Case) -> dict[str, Any]:
         "wdmr_soft": measures["wdmr_soft"],
         "be": measures["best_effort_avg_jct_s"], "seconds": round(found.seconds, 2),
         "wait": fmean(waits) if waits else None, "longest": max(waits, default=None),
-        "short": fmean(short) if short else None, "refused": rest.get("wdmr"),
+        "short_jct": fmean(short) if short else None, "refused": rest.get("wdmr"),
         "refused_jobs": len(unpromised),
     }  # fmt: skip
 
@@ -183,13 +186,10 @@ def profiler_cases(seed: int) -> Iterator[Case]:
 
 
 def control_cases(seed: int) -> Iterator[Case]:
-    """Yield the replays of Fig. 6b, with and without control of each user's trials, and 6c's ideal.
-
-    Jobs of Venus have no users, those of Philly have.
-    """
+    """Yield the replays of Fig. 6b, with and without control of each user's trials, and 6c's ideal."""
     yield Case("6c", "ideal", "srtf", seed, "H", short=True)
     for control, option in (("24 GPUs", ""), ("none", f":user={MAX_GROUP}")):
-        yield Case("6b", control, CHRONUS + option, seed, "P", short=True)
+        yield Case("6b", control, CHRONUS + option, seed, "U", short=True)
 
 
 def lease_cases(seed: int) -> Iterator[Case]:
@@ -244,7 +244,16 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found = {}
     for name, group in groups.items():
         found[name] = {"jobs": round(fmean(row["jobs"] for row in group))}
-        for key in ("wdmr", "wdmr_soft", "be", "wait", "longest", "short", "refused", "seconds"):
+        for key in (
+            "wdmr",
+            "wdmr_soft",
+            "be",
+            "wait",
+            "longest",
+            "short_jct",
+            "refused",
+            "seconds",
+        ):
             values = [row[key] for row in group if row[key] is not None]
             if values:
                 count = len(values)
@@ -257,7 +266,7 @@ def traits() -> dict[str, Any]:
     """Fig. 5: how long jobs run, and how many GPUs are asked for in an hour."""
     found = {}
     for name in "PH":
-        trace = read_trace(TRACES / ("philly.csv.gz" if name == "P" else "helios_venus.csv.gz"))
+        trace = read_trace(TRACES / LOGS[name])
         begin, end = PHILLY_WEEKS if name == "P" else (0.0, float("inf"))
         jobs = [a for a in trace.arrivals if begin <= a.job.submit < end]
         hours: dict[int, int] = {}
