@@ -111,6 +111,8 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """How sensitive it is to waiting, such as Google's 0 to 3; only forecasts use it."""
     one_node: bool = False
     """Whether all its GPUs must be of one node, where nodes differ."""
+    fixed_width: bool = False
+    """Whether it cannot run on fewer GPUs than its width, also not in a trial."""
 
     @property
     def stop_seconds(self) -> float | None:

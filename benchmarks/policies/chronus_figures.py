@@ -186,7 +186,7 @@ def profiler_cases(seed: int) -> Iterator[Case]:
 
 
 def control_cases(seed: int) -> Iterator[Case]:
-    """Yield the replays of Fig. 6b, with and without control of each user's trials, and 6c's ideal."""
+    """Yield the replays of Fig. 6b, with and without control of users' trials, and 6c's ideal."""
     yield Case("6c", "ideal", "srtf", seed, "H", short=True)
     for control, option in (("24 GPUs", ""), ("none", f":user={MAX_GROUP}")):
         yield Case("6b", control, CHRONUS + option, seed, "U", short=True)

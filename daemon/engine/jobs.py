@@ -431,6 +431,7 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Set
         prefers=spec.prefers,
         slowdown=spec.slowdown, strl=spec.strl, mode=spec.mode, min_run_time=spec.min_run_time,
         model=spec.model, regimes=spec.regimes, one_node=spec.nodes == 1,
+        fixed_width=bool(spec.origin),
     )  # fmt: skip
 
 

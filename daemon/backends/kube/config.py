@@ -40,7 +40,8 @@ class KubeConfig(BackendConfig, frozen=True):
     """Jobs of a Kubernetes cluster; the jobs of a pool are in one namespace, or have one label."""
 
     can = frozenset({
-        "adopted_widths", "commands", "logs", "preempt", "requeue", "resize", "save_by_command"
+        "adopted_widths", "commands", "logs", "preempt", "requeue", "resize", "save_by_command",
+        "trials",
     })  # fmt: skip
     finds_nodes = True
 

@@ -53,6 +53,11 @@ def split(order: StartEffect) -> tuple[int, int]:
     counts = [len(gpus) for _, gpus in order.nodes]
     if not counts:  # placed by Kueue
         pods = spec.nodes or 1
+        each = max(1, spec.gpus // pods)
+        if order.gpus % each == 0:  # all pods of the job, or some of them in a trial
+            pods = order.gpus // each
+        elif order.gpus % pods:
+            pods = 1
         return pods, order.gpus // pods
     each = gcd(*counts)
     return sum(counts) // each, each

@@ -23,7 +23,7 @@ Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\s,=%
 class SlurmConfig(BackendConfig, frozen=True):
     """Jobs of a Slurm cluster; the jobs of a pool are in one partition."""
 
-    can = frozenset({"commands", "preempt", "requeue", "save_by_signal"})
+    can = frozenset({"commands", "preempt", "requeue", "save_by_signal", "trials"})
     finds_nodes = True
 
     rest: ConfigText = ""

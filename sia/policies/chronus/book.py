@@ -163,6 +163,8 @@ class LeaseBook:
     def tries(self, job: JobStateView) -> bool:
         """Return whether a new job gets trials first."""
         can = job.job.preemptible != NEVER_STOPPED
+        if job.job.fixed_width and job.width > self.node:
+            return False
         return can and self.profiler.capacity > 0 and self.profiler.tries(job.width)
 
     def forget(self, job_id: str, now: float) -> None:

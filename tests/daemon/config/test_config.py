@@ -9,8 +9,10 @@ from subprocess import check_output
 import msgspec
 import pytest
 
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.local.config import LocalConfig
 from daemon.backends.simulated.config import SimulatedConfig
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.config.config import DEFAULT_POOLS, Address, Config, PoolConfig, state_folder
 from daemon.config.database import DatabaseUrl
 from daemon.config.read import ConfigError, read_config
@@ -211,10 +213,6 @@ def test_all_errors_are_reported_at_once(tmp_path):
         ("[daemon]\nsolver = 'highz'", "daemon.solver: solver highz: not installed; use one of "),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc knows the future"),
         (
-            "[daemon]\npolicy = 'chronus'\n[backend]\nkind = 'slurm'\ncommands = true",
-            "daemon.policy: chronus: this backend cannot run trials; add profile=0",
-        ),
-        (
             "[daemon]\npolicy = 'chronus:capacity=144'",
             "a profiler of 144 GPUs leaves nothing of the 144 of a sharing group; add a smaller",
         ),
@@ -277,6 +275,20 @@ def test_more_queues_than_gpus_are_refused(tmp_path):
     text = "daemon.policy = 'wfq:sizes=5:weights=2+1'\n[[pool]]\nname = 'a'\nquota = 1\n"
     assert "2 queues, but the largest pool has 1 GPU; give fewer sizes" in the_problem(
         tmp_path, text
+    )
+
+
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+def test_trials_need_a_backend_that_can_run_them(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("daemon.backends.kube.config.find_spec", lambda _: True)
+    text = f"[daemon]\npolicy = 'chronus:capacity=8'\n[backend]\nkind = '{kind}'\n"
+    text += "commands = true\n" if kind == "slurm" else ""
+    text += "[[pool]]\nname = 'a'\nquota = 16\n"
+    assert config(tmp_path, text).policy == "chronus:capacity=8"
+    base = SlurmConfig if kind == "slurm" else KubeConfig
+    monkeypatch.setattr(base, "can", base.can - {"trials"})
+    assert the_problem(tmp_path, text) == (
+        "daemon.policy: chronus:capacity=8: this backend cannot run trials; add profile=0"
     )
 
 

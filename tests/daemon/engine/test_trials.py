@@ -175,3 +175,15 @@ def test_a_waiting_job_can_say_for_which_trial_lease_or_cycle_it_waits():
     story.step(300, Stopped("next", 1), Stopped("tried", 1))
     assert awaited("next") == ("the next cycle of best effort, in which the shortest jobs go first",
                                600.0)  # fmt: skip
+
+
+def test_an_adopted_job_is_tried_only_on_all_of_its_gpus():
+    """Slurm and Kubernetes start a job that was submitted to them as its owner asked."""
+    story = Story()
+    usual = {"run_time": 1000.0, "deadline": 9000.0, "origin": "5@100"}
+    story.step(0, submit("slim", gpus=8, nodes=1, **usual))
+    assert story.starts == {"slim": 8}
+    story.step(0, submit("wide", gpus=16, nodes=2, **usual))
+    assert story.promises["wide"]["planned"] == 2200.0
+    story.step(300)
+    assert story.promises["slim"]["planned"] == 2200.0

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.backends.kube.kueue import ClusterQueue, limits_of, steps_of
+from daemon.backends.kube.manifests import split
 from daemon.config.config import PoolConfig
 from daemon.model.inputs import Cancel, Lending, SetPool
+from daemon.model.job import JobSpec
+from daemon.model.outputs import StartEffect
 from sia.limits import UNLIMITED
 from tests.daemon.backends.kube.test_kube import adopted, taken_over
 from tests.daemon.backends.kube.test_trouble import ill
@@ -203,6 +206,14 @@ def pool(
         quota=quota, unused=unused, lends=lends, pending_width=pending, load=list(load),
         lend_limit=lend, borrow_limit=borrow, group=SimpleNamespace(lending=on),
     )  # fmt: skip
+
+
+def test_a_trial_on_fewer_gpus_has_whole_pods():
+    """Kueue places them, so the pods are as large as those of the whole job, or it is one pod."""
+    for gpus, nodes, tried, pods in ((32, 4, 8, (1, 8)), (32, 4, 16, (2, 8)), (12, 3, 8, (2, 4)),
+                                     (15, 3, 8, (1, 8)), (15, 3, 15, (3, 5))):  # fmt: skip
+        wanted = JobSpec("job", "vision", gpus, ("run",), nodes=nodes)
+        assert split(StartEffect("job", 1, wanted, (), width=tried)) == pods
 
 
 def test_a_queue_may_lend_all_but_the_reservation():

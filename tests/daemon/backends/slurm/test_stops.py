@@ -130,6 +130,27 @@ def test_a_job_of_the_daemon_is_cancelled_and_its_next_attempt_is_another_slurm_
     asyncio.run(story())
 
 
+def test_a_trial_is_a_slurm_job_on_the_gpus_of_the_trial():
+    """A job of 16 GPUs is tried on the 8 of a node, is told to stop, and begins anew on others."""
+
+    async def story():
+        slurm, said, targets = FakeSlurm(), [], []
+        slurm.on_submit = lambda wanted: targets.append((wanted.place.nodes, wanted.script))
+        wide = replace(order("job"), spec=replace(order("job").spec, gpus=16))
+        async with backend_of(slurm, said) as backend:
+            await backend.start(replace(wide, nodes=(("n1", tuple(range(8))),), width=8))
+            await until(lambda: said == [Started("job", 1)], LONG)
+            await backend.preempt(stop(checkpoint=""))
+            await until(lambda: said[-1] == Stopped("job", 1), LONG)
+            nodes = (("n2", tuple(range(8))), ("n3", tuple(range(8))))
+            await backend.start(replace(wide, attempt=2, nodes=nodes))
+            await until(lambda: said[-1] == Started("job", 2), LONG)
+        assert [nodes for nodes, _ in targets] == [[("n1", 8)], [("n2", 8), ("n3", 8)]]
+        assert ["SIA_WIDTH=8" in targets[0][1], "SIA_WIDTH=16" in targets[1][1]] == [True, True]
+
+    asyncio.run(story())
+
+
 ENDS = {
     "finished": ({"state": "COMPLETED", "code": 0}, Ended("job", 1, code=0, by_itself=True)),
     "cancelled": ({"state": "CANCELLED"}, "cancelled"),
