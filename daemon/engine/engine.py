@@ -25,7 +25,7 @@ from daemon.engine.outages import OutageChange, Outages
 from daemon.engine.placement import AreaPlacement
 from daemon.engine.pools import OVERRIDE, Pools
 from daemon.engine.progress import ProgressReports
-from daemon.engine.reconfigure import adapted, changes, tuned
+from daemon.engine.reconfigure import adapted, changes, tuned, without_narrow_trials
 from daemon.engine.runs import LIMIT, WARN, Runs
 from daemon.engine.step import StepContext, StepObserver, hooks
 from daemon.engine.tokens import Tokens
@@ -413,12 +413,15 @@ class Engine:
         previous.flush()  # make the decisions that were due under the old settings
         accounts.settle()
         promised = [record for record in before.jobs.values() if record.is_promised]
-        made = adapted(before, self.core, asked.setup, asked.unseen)
+        core, stops = without_narrow_trials(self.core, before.setup, asked.setup)
+        made = adapted(before, core, asked.setup, asked.unseen)
         if isinstance(made, Refused):
             return made
         self._begin(*made)
         context = self._context
         context.continue_from(previous)
+        context.decisions += stops
+        self._runs.carry_out(stops)
         self._accounts.continue_from(accounts)
         for window in before.windows.values():
             if window.id not in self.book.windows:

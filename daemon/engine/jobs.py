@@ -222,9 +222,9 @@ class Jobs:
         self._context.events.append(submitted)
 
     def is_fixed(self, record: JobRecord) -> bool:
-        """Return whether a job has been stopped as often as allowed."""
+        """Return whether a job has been stopped as often as allowed, not counting trials."""
         most = self._book.setup.stops_per_job
-        return 0 < most <= record.stops
+        return 0 < most <= record.stops - record.trials
 
     def leave(self, record: JobRecord) -> None:
         """Take a pending job out of its queue. O(1)."""

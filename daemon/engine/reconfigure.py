@@ -14,10 +14,12 @@ from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
 from daemon.model.setup import Node, Setup
 from sia.contract.labels import name_of
+from sia.contract.proposals import Preempt
 from sia.core.core import Core
 from sia.core.guard import PolicyFailedError
 from sia.core.snapshot import JobSnapshot, dump, memory_of, plain_params, restore
 from sia.core.snapshot import PoolSnapshot as SnapshotPool
+from sia.decisions import Decision
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
 from sia.model import GpuNode, Pool
@@ -40,9 +42,14 @@ NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 """Fields of a pool that both the configuration and commands can change."""
 
 
+CUT = "its trial has fewer GPUs than it asks for, and the policy or its options have changed"
+"""Reason for stopping a job in a trial when the configuration changes."""
+
+
 def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book, Core] | Refused:
     """Return the book and core under a new configuration, or why it is not possible. O(n log n).
 
+    If the policy or its options change, trials become ordinary runs; see `without_narrow_trials`.
     Changes by commands stay unless the configuration changes the same field; `changes` yields the
     events for these fields. `unseen` is the load (GPUs) of new pools, or of all pools if the policy
     or its options have changed.
@@ -53,7 +60,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         return Refused(409, "configuration", *wrong)
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
     costs = setup.preemptible == book.setup.preemptible
-    forgets = not (same and costs) or _regrouped(book.setup, setup)
+    forgets = _forgets(book.setup, setup)
     solving, policy = book.solving, make(setup.policy)
     try:
         snapshot = dump(core, forgets=forgets)
@@ -108,24 +115,41 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     return book, core
 
 
+def _forgets(before: Setup, after: Setup) -> bool:
+    """Return whether the policy after a change of the configuration knows nothing of before."""
+    same = (after.policy, after.options) == (before.policy, before.options)
+    return not same or after.preemptible != before.preemptible or _regrouped(before, after)
+
+
+def without_narrow_trials(core: Core, before: Setup, after: Setup) -> tuple[Core, list[Decision]]:
+    """Return the core without trials on fewer GPUs than their jobs ask for, and their stops.
+
+    Such jobs would keep the few GPUs under a policy that does not know of trials. The work of a
+    trial is lost anyway. The core is not changed, because the configuration may still be refused.
+    """
+    jobs = core.state.jobs
+    narrow = [i for i, job in jobs.items() if job.trial and job.width < job.job.width]
+    stops: list[Decision] = []
+    if not narrow or not _forgets(before, after):
+        return core, stops
+    core = core.copy()
+    for core_id in narrow:
+        stop = Preempt(core.state.jobs[core_id], CUT)
+        core.committer.carry_out[Preempt](stop, core.state.now, stops)
+    return core, stops
+
+
 def _forget(book: Book, core: Core) -> None:
     """Forget promises, of which jobs with a deadline are told, and trials. O(jobs)."""
     for record in book.jobs.values():
-        if record.trial is not None and record.core in core.state.jobs:
-            record.speed = core.state.jobs[record.core].speed
-        record.promise = record.trial = None
+        record.promise, job = None, core.state.jobs.get(record.core)
+        if job is None or job.stream is not None:  # otherwise its trial is stopped
+            record.trial = None
 
 
 def _ordinary(job: JobSnapshot) -> JobSnapshot:
-    """Return a job without its trial, which nobody ends any more: it runs on and keeps its work.
-
-    On fewer GPUs than its own width it needs longer than its estimate, unless it has reported:
-    then its estimate is that of these GPUs, and its pace says so.
-    """
-    if not job.trial:
-        return job
-    speed = job.job.speed(job.width) * job.pace if job.width else job.speed
-    return replace(job, trial=False, speed=speed)
+    """Return a job without its trial, which nobody ends any more: it runs on and keeps its work."""
+    return replace(job, trial=False) if job.trial else job
 
 
 def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[JobSnapshot]:

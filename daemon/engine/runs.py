@@ -234,6 +234,7 @@ class Runs:
             self._keep_work(record, record.done)
         elif record.phase is not JobPhase.STOPPING:
             record.recalled = spare
+            record.trials += record.trial is not None
             self._tell_to_stop(record, kill=preempt.kill or record.trial is not None)
         record.seats, record.trial = (), None
 

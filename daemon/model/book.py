@@ -213,6 +213,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Work of earlier attempts that the job has kept, in seconds at its own width."""
     stops: int = 0
     """Number of stops after which the job was requeued with the work that it had done."""
+    trials: int = 0
+    """Number of these stops that ended a trial."""
     told: float | None = None
     """Time at which the attempt was told to stop."""
     forced: bool = False

@@ -422,18 +422,20 @@ class Committer:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
 
         The result is `OVER_LIMIT`, without a change or decision, if there were too many stops
-        within an hour. O(log preempted), plus O(log pools) for each of its lenders.
+        within an hour. The end of a trial counts as no stop, because the trial was to end then.
+        O(log preempted), plus O(log pools) for each of its lenders.
         """
         job = self._stoppable(proposal.job)
-        if not self._may_stop(now):
+        if not job.trial and not self._may_stop(now):
             return ProposalResult.OVER_LIMIT
         killed = proposal.kill and job.job.preemptible is None
         lost = killed or job.trial or job.job.preemptible == RESTART
         job.done = 0.0 if lost else job.work(now)
+        if not job.trial:
+            self._count_stop(now)
         job.trial = False
         self._take_back(job)
         self._to_queue(job)
-        self._count_stop(now)
         decisions.append(PreemptJob(job.job.id, proposal.reason, killed))
         self.told.submitted(job)
         self.accounts.settle(decisions)

@@ -338,7 +338,7 @@ def stop_words(record: JobRecord, most: int) -> list[str]:
         return []
     times = "once" if record.stops == 1 else f"{record.stops:,} times"
     lines = [f"it was stopped {times}, the last time because {record.preempted}; {keeps}"]
-    if 0 < most <= record.stops:
+    if 0 < most <= record.stops - record.trials:
         lines.append(f"it will not be stopped again: stops_per_job = {most:,} in [daemon]")
     return lines
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
 from daemon.model.inputs import Configured, Ended, Reported, Started, Stopped, Tick
+from daemon.model.job import JobPhase
 from daemon.model.outputs import PreemptEffect, Refused, StartEffect
 from tests.support.daemons.daemons import setup, submit
 
@@ -14,10 +15,10 @@ POLICY = "chronus:profile=300:capacity=16"
 class Story:
     """An engine of nodes with 8 GPUs that is restored from its snapshot after every step."""
 
-    def __init__(self, nodes=8, policy=POLICY):
+    def __init__(self, nodes=8, policy=POLICY, stops_per_hour=0, **more):
         made = setup((8,) * nodes, a=8 * nodes)
-        options = replace(made.options, owners=True)
-        self.engine = Engine.new(replace(made, policy=policy, options=options))
+        options = replace(made.options, owners=True, stops_per_hour=stops_per_hour)
+        self.engine = Engine.new(replace(made, policy=policy, options=options, **more))
 
     def step(self, now, *inputs):
         self.last = self.engine.step(float(now), [*inputs] or [Tick()])
@@ -137,21 +138,49 @@ def test_a_report_in_a_trial_without_a_regime_keeps_the_last_one():
     assert story.step(190, Reported("j", 1, iterations=60, regime=1)).title == "regime goes back"
 
 
-@pytest.mark.parametrize("policy", ["sia", "chronus:profile=0"])
-def test_another_policy_makes_a_trial_an_ordinary_run(policy):
-    """On 8 of its 16 GPUs `wide` takes twice as long as stated; `told` has measured it there."""
+@pytest.mark.parametrize("policy", ["sia", "fcfs", "chronus:profile=0"])
+def test_another_policy_stops_trials_that_are_too_narrow_and_lets_the_others_run(policy):
+    """`wide` is tried on 8 of its 16 GPUs, and starts on all of them once it has stopped."""
     story = Story()
-    jobs = ("wide", "told")
     usual = {"run_time": 900.0, "iterations": 1000}
-    story.step(0, *(submit(name, gpus=16, **usual, user=name) for name in jobs))
-    story.step(0, *(Started(name, 1) for name in jobs))
-    story.step(90, Reported("told", 1, iterations=60))
+    story.step(0, submit("wide", gpus=16, **usual, user="u"), submit("slim", gpus=8, **usual))
+    story.step(0, Started("wide", 1), Started("slim", 1))
+    story.step(90, Reported("slim", 1, iterations=60))
     story.step(100, Configured(replace(story.engine.book.setup, policy=policy)))
     records = story.engine.book.jobs
-    states = {name: story.engine.core.state.jobs[records[name].core] for name in jobs}
-    assert {(records[name].trial, job.trial) for name, job in states.items()} == {(None, False)}
-    found = {name: (job.width, job.speed, job.end(job.run_time)) for name, job in states.items()}
-    assert found == {"wide": (8, 0.5, 1800.0), "told": (8, 1.0, 1500.0)}
+    assert [effect.job for effect in story.last.effects] == ["wide"]
+    assert (records["wide"].phase, records["wide"].killed) == (JobPhase.STOPPING, True)
+    slim = story.engine.core.state.jobs[records["slim"].core]
+    assert (records["slim"].trial, slim.trial, slim.width, slim.end(slim.run_time)) == (
+        None, False, 8, 1500.0,
+    )  # fmt: skip
+    story.step(110, Stopped("wide", 1))
+    story.step(300)
+    assert records["wide"].spec.gpus == 16
+    record = story.engine.book.jobs["wide"]
+    wide = story.engine.core.state.jobs[record.core]
+    assert (wide.width, record.gpus, record.attempt, record.done, wide.trial) == (
+        16,
+        16,
+        2,
+        0,
+        False,
+    )
+
+
+def test_ends_of_trials_do_not_count_as_stops():
+    """With one stop an hour both trials end, and each job may still be stopped once."""
+    story = Story(stops_per_hour=1, stops_per_job=1)
+    usual = {"run_time": 9000.0, "iterations": 1000, "preemptible": 30.0}
+    story.step(0, *(submit(name, gpus=8, **usual) for name in ("a", "b")))
+    story.step(0, Started("a", 1), Started("b", 1))
+    story.step(300)
+    assert sorted(effect.job for effect in story.last.effects) == ["a", "b"]
+    story.step(310, Stopped("a", 1), Stopped("b", 1))
+    jobs = story.engine.core.state.jobs
+    assert [job.job.preemptible for job in jobs.values()] == [30.0, 30.0]
+    assert [(r.stops, r.trials) for r in story.engine.book.jobs.values()] == [(1, 1), (1, 1)]
+    assert len(story.engine.core.committer.stops) == 0
 
 
 def test_a_waiting_job_can_say_for_which_trial_lease_or_cycle_it_waits():
