@@ -78,7 +78,7 @@ from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
 from sia.core.guard import PolicyFailedError, attached
 from sia.core.snapshot import Snapshot, dump, plain_params, restore
-from sia.decisions import Decision, SolveProgram
+from sia.decisions import Decision, PreemptJob, SolveProgram
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -413,6 +413,7 @@ class Engine:
         previous.flush()  # make the decisions that were due under the old settings
         accounts.settle()
         promised = [record for record in before.jobs.values() if record.is_promised]
+        tried = [record for record in before.jobs.values() if record.trial is not None]
         core, stops = without_narrow_trials(self.core, before.setup, asked.setup)
         made = adapted(before, core, asked.setup, asked.unseen)
         if isinstance(made, Refused):
@@ -441,7 +442,10 @@ class Engine:
         if context.core.policy.needs.preemption and not previous.core.policy.needs.preemption:
             self._runs.tell_all_work()
         self._runs.tell_forgotten(promised)
-        context.notify("configured")
+        cut = {stop.job_id for stop in stops if isinstance(stop, PreemptJob)}
+        ordinary = [r.spec.id for r in tried if r.trial is None and r.core not in cut]
+        more: dict[str, Any] = {"untried": ordinary} if ordinary else {}
+        context.notify("configured", **more)
         return Accepted()
 
     def _set_policy(self, asked: SetPolicy) -> Answer:

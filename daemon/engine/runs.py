@@ -184,11 +184,13 @@ class Runs:
             record.seats = start.nodes
         else:
             self._begin_attempt(record, start.nodes)
-        pool = record.spec.pool
+        pool, more = record.spec.pool, dict[str, Any]()
+        if tried is not None:
+            more["trial"] = True
         context.notify(
             "started", job=job_id, pool=pool, attempt=following, stream=start.stream.value,
             reason=start.reason, gpus=start.width or record.spec.gpus, nodes=start.nodes,
-            loans=start.loans,
+            loans=start.loans, **more,
         )  # fmt: skip
         if record.loans:
             self._open_loans(record)

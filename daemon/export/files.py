@@ -9,6 +9,7 @@ from msgspec import Struct
 from daemon.export.job_log import Export
 from replay.run.output import (
     SEGMENTS,
+    TABLES,
     whole_folder,
     write_json,
     write_pools,
@@ -65,6 +66,8 @@ def write_export(made: Export, out: Path, inputs: list[Path]) -> ExportReport:
         write_rows(real / "jobs.csv", header, rows)
         if made.segments is not None:
             write_segments(real / SEGMENTS, made.segments)
+        if made.trials:
+            write_rows(real / "profiling.csv", TABLES["profiling"], made.trials)
         write_rows(real / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), made.loans)
         write_json(folder / REPORT, report)
     return report

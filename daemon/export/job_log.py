@@ -35,6 +35,7 @@ from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.limits import MAX_TIME, UNKNOWN_RUN_TIME
 from sia.model import Nodes, Pool, Regime, Stream
+from sia.policies.chronus.profiler import TrialRow
 from sia.wording import DAY
 
 PAGE = 5000
@@ -70,7 +71,10 @@ class Export:
     done: list[Done]
     loans: list[LoanSpan]
     segments: list[Segment] | None = None
-    """Runs of all jobs that ended; None if no job was stopped or resized."""
+    """Runs of all jobs that ended; None if no job was stopped, resized or tried. Of a trial only
+    that in which its job ended."""
+    trials: list[TrialRow] = field(default_factory=list)
+    """All trials of jobs that ended."""
     counted: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
@@ -99,6 +103,7 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
         made.segments = []
     _Rows(made, past, end, alive=alive).add(records.values())
     _add_loans(made, past)
+    _add_trials(made, past)
     made.notes += _notes(book, past)
     if not made.trace.arrivals:
         raise UserError(
@@ -286,6 +291,17 @@ def _add_loans(made: Export, past: NoticeHistory) -> None:
             made.loans.append(LoanSpan(name, loan.donor, loan.gpus, start, end))
         else:
             made.counted["loans left out: their runs have not ended, or were left out"] += 1
+
+
+def _add_trials(made: Export, past: NoticeHistory) -> None:
+    """Add the trials of ended runs, under the names of their rows."""
+    there = {done.job for done in made.done}
+    for job, number, start, end, gpus in past.trials:
+        name = job if number == past.number(job) else f"{job}{AGAIN}{number + 1}"
+        if name in there:
+            made.trials.append(TrialRow(name, start - made.begin, end - made.begin, gpus))
+        else:
+            made.counted["trials left out: their jobs have not ended, or were left out"] += 1
 
 
 def _notes(book: Book, past: NoticeHistory) -> Iterator[str]:

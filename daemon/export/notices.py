@@ -13,7 +13,7 @@ from replay.run.schedule import LoanSpan
 
 KINDS = (
     "submitted", "held", "released", "started", "requeued", "pool_changed", "lending",
-    "loan_opened", "loan_moved", "loan_closed", "preempted", "resized",
+    "loan_opened", "loan_moved", "loan_closed", "preempted", "resized", "configured",
 )  # fmt: skip
 """Kinds of notices with data that job records lack."""
 
@@ -32,6 +32,18 @@ class Run(NamedTuple):
 
     start: float
     width: int
+    trial: float = 0.0
+    """When its trial began, if it has not ended; 0 for an ordinary run."""
+
+
+class TrialSpan(NamedTuple):
+    """A trial of a job, and how often the job had been requeued."""
+
+    job: str
+    number: int
+    start: float
+    end: float
+    gpus: int
 
 
 class Life:
@@ -65,7 +77,8 @@ class NoticeHistory:
             i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1 or r.preempted
         }
         self.changed = False
-        """Whether a job was stopped or resized, so that the schedule needs segments."""
+        """Whether a job was stopped, resized or tried, so that the schedule needs segments."""
+        self.trials: list[TrialSpan] = []
         self._segments: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
         self._run: dict[str, Run] = {}
         self.orders: dict[str, int] = {}
@@ -86,6 +99,7 @@ class NoticeHistory:
             "started": self._started, "requeued": self._requeued, "pool_changed": self._pool,
             "lending": self._lending, "loan_opened": self._opened, "loan_moved": self._moved,
             "loan_closed": self._closed, "preempted": self._preempted, "resized": self._resized,
+            "configured": self._configured,
         }  # fmt: skip
         for notice in notices:
             hear[notice.kind](notice)
@@ -107,22 +121,47 @@ class NoticeHistory:
             life.join(notice)
 
     def _started(self, notice: Notice) -> None:
-        self._run[notice.job] = Run(notice.time, notice.data["gpus"])
+        trial = notice.time if "trial" in notice.data else 0.0
+        self._run[notice.job] = Run(notice.time, notice.data["gpus"], trial)
+        if trial:
+            self.changed = True
+            return  # it starts when its trial becomes an ordinary run, or after it
         life = self.lives.get(notice.job)
         if life is not None and life.started is None:
             life.started = notice.time
 
+    def _configured(self, notice: Notice) -> None:
+        """Another policy, or other options, made trials ordinary runs, which keep their work."""
+        for job in notice.data.get("untried", ()):
+            run = self._run.get(job)
+            if run is not None and run.trial:
+                self._end_trial(job, run, notice.time)
+                self._run[job] = run._replace(trial=0.0)
+                life = self.lives.get(job)
+                if life is not None and life.started is None:
+                    life.started = run.start
+
+    def _end_trial(self, job: str, run: Run, now: float) -> None:
+        if run.start < now:
+            self.trials.append(TrialSpan(job, self._runs[job], run.trial, now, run.width))
+
     def _preempted(self, notice: Notice) -> None:
         self.changed = True
-        self._end_run(notice.job, notice.time)
+        run = self._run.get(notice.job)
+        if run is not None and run.trial:  # its work is lost
+            self._end_trial(notice.job, self._run.pop(notice.job), notice.time)
+        else:
+            self._end_run(notice.job, notice.time)
 
     def _resized(self, notice: Notice) -> None:
         self._preempted(notice)
         self._run[notice.job] = Run(notice.time, notice.data["gpus"])
 
     def _end_run(self, job: str, now: float) -> None:
-        """End the run of a job, if it is known to run."""
+        """End the run of a job, if it is known to run; a job in a trial has ended in it."""
         run = self._run.pop(job, None)
+        if run is not None and run.trial:
+            self._end_trial(job, run, now)
         if run is not None and run.start < now:
             self._segments.setdefault((job, self._runs[job]), []).append(
                 (run.start, now, run.width)
@@ -138,6 +177,9 @@ class NoticeHistory:
         return self._segments.pop((job, number), [])
 
     def _requeued(self, notice: Notice) -> None:
+        run = self._run.get(notice.job)
+        if run is not None and run.trial:
+            self._end_trial(notice.job, self._run.pop(notice.job), notice.time)
         self._end_run(notice.job, notice.time)
         self._runs[notice.job] += 1
         if notice.job in self.lives:

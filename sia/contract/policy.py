@@ -317,6 +317,10 @@ class Policy:
         """Return what a pending job waits for by its own rules; None where these say nothing."""
         return None
 
+    def too_wide(self, job: JobStateView) -> str:
+        """Return why a job never gets as many GPUs as it asks for, with the fix; or "". O(1)."""
+        return ""
+
     def outlook(self, job: JobStateView) -> RoundOutlook | None:
         """Return the planned rounds of a job that has not ended; None if there is no plan.
 

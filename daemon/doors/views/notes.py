@@ -12,7 +12,7 @@ from daemon.model.job import JobSpec
 from daemon.wire.explain import PlannedView
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
-from sia.core.guard import PolicyFailedError
+from sia.core.guard import PolicyFailedError, ask
 from sia.model import seconds_on
 from sia.policies.shockwave.modes import mode_names, mode_of
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
@@ -77,7 +77,22 @@ def notes_of(service: Service, spec: JobSpec, planned: PlannedView | None) -> li
         )
     if spec.elastic and "max_width" in heeds:
         notes += _widths(service, spec)
+    notes += _too_wide(service, spec)
     return notes + deadline_words(spec, planned, service.clock.now())
+
+
+def _too_wide(service: Service, spec: JobSpec) -> Iterator[str]:
+    """Yield why the policy can never run the job to its end, if so."""
+    record, core = service.book.jobs.get(spec.id), service.engine.core
+    job = None if record is None else core.state.jobs.get(record.core)
+    if job is None:
+        return
+    try:
+        why = ask(core.policy, "too_wide", job)
+    except PolicyFailedError:
+        return  # component `policy` reports the failure with the next decision
+    if why:
+        yield why
 
 
 def _widths(service: Service, spec: JobSpec) -> Iterator[str]:

@@ -30,6 +30,7 @@ from sia.policies.chronus.book import BookMemory, LeaseBook, Rules
 from sia.policies.chronus.cycles import Cycles
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.promises import PATIENCE, LeaseQuestion, Promises
+from sia.wording import counted
 
 
 class _Memory(Struct):
@@ -273,6 +274,19 @@ class Chronus(Policy):
         if job_id in book.asking:
             return Awaited("the answer whether its deadline is promised", None)
         return Awaited("the next cycle of best effort, in which the shortest jobs go first", cycle)
+
+    def too_wide(self, job: JobStateView) -> str:
+        """Name a job that is wider than the GPUs that the profiler leaves. O(1)."""
+        book = self._books[job.pool.group]
+        capacity = min(book.profiler.capacity, self.params.first_capacity)
+        left = book.group.quota - capacity
+        if not capacity or job.width <= left:
+            return ""
+        where = "it can end only in its trial" if job.job.id in book.trying else "it never starts"
+        return (
+            f"it is wider than the {counted(left, 'GPU')} that the profiler leaves, so "
+            f"{where}; set a lower capacity or floor, or profile=0"
+        )
 
     def promised(self, group: GroupStateView) -> list[PromisedSpan]:
         """Return the GPUs of guaranteed jobs, lease by lease."""

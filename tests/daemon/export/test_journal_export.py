@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from daemon.cli.journal import journal as command
 from daemon.engine.engine import Engine
 from daemon.export.copy import backup, copied, opened
-from daemon.export.files import report_of
+from daemon.export.files import report_of, write_export
 from daemon.export.job_log import export
 from daemon.journal.journal import Journal
-from daemon.model.inputs import Cancel, Hold, Lending, Release, SetPool, Submit
+from daemon.model.inputs import Cancel, Configured, Hold, Lending, Release, SetPool, Submit
 from daemon.model.job import PoolMode
 from replay.logs.read import read_pools, read_trace
 from replay.run.output import write_trace
@@ -132,6 +132,62 @@ def test_a_replay_of_the_export_repeats_stops_and_resizes(tmp_path, policy):
     runs = Counter(job for job, *_ in ours)
     assert max(runs.values()) > 1
     assert len(made.done) == len(lasts)
+
+
+TRIED = "chronus:profile=300:capacity=8:lease=1200:be=300"
+
+
+def test_an_exported_trial_is_a_segment_only_if_its_job_ended_in_it(tmp_path):
+    """As in a replay: jobs of up to 300 s end in their trials, the work of other trials is lost."""
+    rng, lasts, story, now = Random(7), {}, [], BEGIN
+    for i in range(25):
+        now += rng.uniform(0, 400)
+        lasts[f"j{i}"] = rng.choice([rng.uniform(30, 250), rng.uniform(400, 3000)])
+        story.append((now, [submit(f"j{i}", "a", rng.choice((1, 2, 8)), lasts[f"j{i}"])]))
+    cluster = replace(setup(a=24), policy=TRIED)
+    journal_of(tmp_path / "db", cluster, story, lambda s: lasts[s.id])
+    made = exported(tmp_path / "db", tmp_path)
+    again = replay_one(
+        made.trace, made.table, TRIED,
+        Settings([TRIED], "none", "perfect", options=cluster.options), None,
+    )  # fmt: skip
+    for ours, theirs in (
+        ([each[:4] for each in made.segments], [each[:4] for each in again.segments]),
+        ([*made.trials], [*again.tables["profiling"]]),
+    ):
+        ours.sort()
+        for mine, other in zip(ours, sorted(theirs), strict=True):
+            assert (mine[0], mine[3]) == (other[0], other[3])
+            assert [*mine[1:3]] == pytest.approx([*other[1:3]], abs=1e-3)
+    short = {job for job, run_time in lasts.items() if run_time < 300}
+    assert short < {trial.job_id for trial in made.trials} == set(lasts)
+    assert [d.start for d in sorted(made.done)] == pytest.approx(
+        [
+            start
+            for _, start in sorted(
+                zip((a.job.id for a in made.trace.arrivals), again.starts, strict=True)
+            )
+        ],
+        abs=1e-3,
+    )
+    write_export(made, tmp_path / "out", [])
+    with (tmp_path / "out" / "real" / "profiling.csv").open() as file:
+        assert next(iter(csv.DictReader(file))).keys() == {"job_id", "start", "end", "gpus"}
+
+
+def test_a_trial_that_another_policy_makes_an_ordinary_run_is_exported_as_both(tmp_path):
+    story = [(BEGIN, [submit("slim", "a", 8, 1000.0), submit("wide", "a", 16, 1000.0)])]
+    cluster = replace(setup(a=40), policy="chronus:profile=300:capacity=16")
+    changed = [(BEGIN + 100, [Configured(replace(cluster, policy="fcfs"))])]
+    journal_of(tmp_path / "db", cluster, [*story, *changed], lambda _: 1000.0)
+    made = exported(tmp_path / "db", tmp_path)
+    began = BEGIN - made.begin
+    assert set(made.trials) == {
+        ("slim", began, began + 100, 8), ("wide", began, began + 100, 8)
+    }  # fmt: skip
+    assert {(s[0], s[1] - began, s[2] - began, s[3]) for s in made.segments} == {
+        ("slim", 0, 1000, 8), ("wide", 100, 1100, 16)
+    }  # fmt: skip
 
 
 def test_sia_replay_reads_the_exported_log(tmp_path):

@@ -33,6 +33,26 @@ async def test_a_job_without_an_estimate_is_promised_by_what_its_trial_measures(
 
 
 @story
+async def test_the_answer_names_a_job_that_the_profiler_leaves_too_few_gpus(folder):
+    pools = (PoolConfig("vision", 24),)
+    async with door(folder, speed=1.0, policy="chronus:capacity=16", pools=pools) as client:
+        job = {"pool": "vision", "duration": 4000.0}
+        for gpus, more, words in (
+            (8, {}, ""), (16, {}, "so it can end only in its trial"),
+            (16, {"preemptible": "never"}, "so it never starts"),
+        ):  # fmt: skip
+            said = await asked(
+                client, "POST", "/v1/jobs", {**job, "gpus": gpus, **more}, status=201
+            )
+            notes = [note for note in said.get("notes", []) if "profiler" in note]
+            assert len(notes) == bool(words)
+            assert not notes or notes[0] == (
+                f"it is wider than the 8 GPUs that the profiler leaves, {words}; set a lower "
+                "capacity or floor, or profile=0"
+            )
+
+
+@story
 async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be(folder):
     async with door(folder, speed=1.0, policy="chronus:profile=0") as client, browser(client) as ui:
         quota = (await asked(client, "GET", "/v1/pools/vision"))["quota"]
