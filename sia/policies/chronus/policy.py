@@ -280,7 +280,7 @@ class Chronus(Policy):
         book = self._books[job.pool.group]
         capacity = min(book.profiler.capacity, self.params.first_capacity)
         left = book.group.quota - capacity
-        if not capacity or job.width <= left:
+        if not capacity or job.job.width <= left:
             return ""
         where = "it can end only in its trial" if job.job.id in book.trying else "it never starts"
         return (
