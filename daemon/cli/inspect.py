@@ -87,7 +87,7 @@ def why(client: Client, job_id: str, as_json: bool) -> None:
 PAGE = 1000
 """Maximum number of events in one request."""
 
-TIMES = ("at", "by", "deadline", "latest", "planned", "soonest", "until")
+TIMES = ("at", "by", "deadline", "end", "latest", "planned", "soonest", "until")
 """Keys of an event's data whose values are times."""
 
 

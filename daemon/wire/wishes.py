@@ -12,6 +12,7 @@ from daemon.model.job import JobSpec
 from replay.logs.regimes import parse_mode, parse_regimes
 from sia.limits import MAX_ITERATIONS, MAX_JOB_BUDGET, MAX_TIME
 from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost, seconds_on
+from sia.state.bounds import JobFieldError, check_steps
 from sia.state.steps import parse_steps
 from sia.state.strl import asks_of, quickest
 from sia.wording import SHOWN, parse_seconds
@@ -153,7 +154,12 @@ def _moment(text: str, now: float) -> float:
 
 def _steps(text: str, _: float) -> tuple[tuple[float, float], ...]:
     """Parse later steps of a deadline: `1.1:80+1.2:50`, or `paper`."""
-    return parse_steps(text)
+    steps = parse_steps(text)
+    try:
+        check_steps("", steps)
+    except JobFieldError as error:
+        raise ValueError(f"{error.problem}; {error.fix}") from error
+    return steps
 
 
 def _word(text: str, _: float) -> str:

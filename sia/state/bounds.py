@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
 
@@ -57,7 +58,7 @@ def check_fields(job: Job) -> None:
             job, "deadline", job.deadline, f"a time of at most {MAX_TIME:g} seconds"
         )
     if job.soft:
-        _check_steps(job)
+        check_steps(job.id, job.soft)
     if job.value is not None and not 0 <= job.value <= MAX_VALUE:
         raise _out_of_bounds(job, "value", job.value, f"0 to {MAX_VALUE:g}")
     if job.budget is not None and not 1 / MAX_JOB_BUDGET <= job.budget <= MAX_JOB_BUDGET:
@@ -149,16 +150,16 @@ def _names_config(config: str) -> bool:
     return fits and bool(config.strip()) and ":" not in config and ";" not in config
 
 
-def _check_steps(job: Job) -> None:
-    """Check that the steps of a deadline ascend and their rewards fall."""
+def check_steps(job_id: str, soft: Sequence[tuple[float, float]]) -> None:
+    """Check that the steps of a deadline ascend and their rewards fall. Raises JobFieldError."""
 
     def wrong(problem: str, fix: str) -> JobFieldError:
-        return JobFieldError(job.id, "soft", f"soft {problem}", fix)
+        return JobFieldError(job_id, "soft", f"soft {problem}", fix)
 
     times, reward, least = 1.0, inf, True
-    if len(job.soft) > MAX_STEPS:
-        raise wrong(f"has {len(job.soft)} steps", f"give at most {MAX_STEPS}")
-    for multiple, earned in job.soft:
+    if len(soft) > MAX_STEPS:
+        raise wrong(f"has {len(soft)} steps", f"give at most {MAX_STEPS}")
+    for multiple, earned in soft:
         if not (multiple >= 1.0 if least else multiple > times) or not multiple <= MAX_TIME:
             raise wrong(
                 f"does not ascend: step {multiple:g} comes after {times:g}",

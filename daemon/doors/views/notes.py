@@ -77,22 +77,29 @@ def notes_of(service: Service, spec: JobSpec, planned: PlannedView | None) -> li
         )
     if spec.elastic and "max_width" in heeds:
         notes += _widths(service, spec)
-    notes += _too_wide(service, spec)
+    notes += _of_policy(service, spec)
     return notes + deadline_words(spec, planned, service.clock.now())
 
 
-def _too_wide(service: Service, spec: JobSpec) -> Iterator[str]:
-    """Yield why the policy can never run the job to its end, if so."""
+def _of_policy(service: Service, spec: JobSpec) -> Iterator[str]:
+    """Yield why the policy can never run the job to its end, and when it decides on its deadline.
+
+    A policy with trials decides on a deadline after them.
+    """
     record, core = service.book.jobs.get(spec.id), service.engine.core
     job = None if record is None else core.state.jobs.get(record.core)
-    if job is None:
+    if record is None or job is None:
         return
     try:
         why = ask(core.policy, "too_wide", job)
+        waits = ask(core.policy, "awaits", job) if core.policy.for_trials else None
     except PolicyFailedError:
         return  # component `policy` reports the failure with the next decision
     if why:
         yield why
+    if spec.deadline is not None and record.promise is None and waits is not None:
+        when = "" if waits.at is None else f", in {duration(waits.at - core.state.now)}"
+        yield f"its deadline is not decided yet: the job waits for {waits.what}{when}"
 
 
 def _widths(service: Service, spec: JobSpec) -> Iterator[str]:

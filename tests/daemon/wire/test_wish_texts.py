@@ -93,6 +93,9 @@ def test_iterations_out_of_bounds_are_refused_wherever_a_job_comes_from(text):
         ("--min-run-time", "0", "'0' is not above 0; write a time like 3h"),
         ("--preemptible", "30", "'30' has no unit; write 30s, 30m or 30h"),
         ("--preemptible", "always", "'always' is not a cost of stops"),
+        ("--soft", "1.2:50+1.1:40", "does not ascend: step 1.1 comes after 1.2; write multiples"),
+        ("--soft", "1.1:80+1.2:90", "does not fall: a reward of 90 comes after 80; each later"),
+        ("--soft", "1.1:0.5", "has the reward 0.5; write rewards of 1 to 100"),
         ("--mode", "gsn", "'gsn' is not a known mode; use one of accordion, gns, static"),
     ],
 )

@@ -21,6 +21,8 @@ async def test_a_job_without_an_estimate_is_promised_by_what_its_trial_measures(
         job = {**due, "id": "a", "gpus": 16, "duration": 40_000.0, "iterations": 10_000}
         said = await asked(client, "POST", "/v1/jobs", job, status=201)
         assert "promise" not in said
+        decided = "its deadline is not decided yet: the job waits for its trial on 16 GPUs"
+        assert any(note.startswith(decided) for note in said["notes"])
         await until(lambda: client.service.book.jobs["a"].trial)
         why = (await asked(client, "GET", "/v1/jobs/a/why"))["words"]
         assert any("in a trial" in line for line in why)
