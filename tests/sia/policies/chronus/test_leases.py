@@ -26,7 +26,7 @@ from tests.support.budget import budget
 from tests.support.naive import naive_leases
 from tests.support.shell import sia
 
-ROUNDS = budget(ci=24, soak=2000)
+ROUNDS = budget(ci=60, soak=2000)
 
 
 def drawn(rng, node=8):
@@ -40,12 +40,22 @@ def drawn(rng, node=8):
     return jobs
 
 
-def as_log(jobs, lease=600):
-    rows = ["job_id,pool,submit,width,duration,deadline,soft"]
+def as_log(jobs, rng, cost, lease=600):
+    """Write jobs that need so many leases: some end before their last one, some state a cost.
+
+    Deadlines and later steps lie up to half a lease behind the lease by whose end they are due.
+    """
+    rows = ["job_id,pool,submit,width,duration,deadline,soft,preemptible"]
     for number, (width, needed, steps) in enumerate(jobs):
-        deadline = steps[0][0] * lease
-        soft = "+".join(f"{within / steps[0][0]!r}:{reward:g}" for within, reward in steps[1:])
-        rows.append(f"j{number},p,0,{width},{needed * lease},{deadline},{soft}")
+        own = rng.choice(["", "0", "150"])
+        usable = lease - (float(own or cost))
+        ends = [within * lease + rng.choice([0, 0, lease / 2]) for within, _ in steps]
+        soft = "+".join(
+            f"{end / ends[0]!r}:{reward:g}"
+            for end, (_, reward) in zip(ends[1:], steps[1:], strict=True)
+        )
+        remains = needed * usable - rng.choice([0, 0, 1, usable / 2])
+        rows.append(f"j{number},p,0,{width},{remains},{ends[0]},{soft},{own}")
     return "\n".join(rows) + "\n"
 
 
@@ -60,8 +70,9 @@ def test_the_plan_is_the_best_of_all_plans(seed, tmp_path):
     rng = Random(seed)
     jobs = drawn(rng)
     gpus, node = rng.choice([(8, 8), (16, 8), (12, 8), (8, 0)])
-    (tmp_path / "log.csv").write_text(as_log(jobs))
-    rounding = () if node else ("--no-round-up",)
+    cost = rng.choice([0, 0, 60])
+    (tmp_path / "log.csv").write_text(as_log(jobs, rng, cost))
+    rounding = ("--resume-cost", f"{cost}s", *(() if node else ("--no-round-up",)))
     found = solved(tmp_path / "log.csv", gpus, "--lease", "10m", "--now", "0", *rounding)
     kept = naive_leases.admitted(jobs, gpus, node)
     assert [i for i, job in enumerate(found["jobs"]) if job["guaranteed"]] == kept
