@@ -19,7 +19,8 @@ from tests.support.forecasting import of_few_trees
 from tests.support.pictures import blank_pictures
 from tests.support.servers.servers import mosquitto, needs, postgres_server
 
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parent.parent / "shared"
 TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
 CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.py"))
 
@@ -47,6 +48,19 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(NothingSkipped(), "nothing-skipped")
+    if hasattr(config, "workerinput") and config.args_source is config.ArgsSource.TESTPATHS:
+        config.args = rotated_files(config.workerinput)
+
+
+def rotated_files(worker):
+    """Return all test files; each process of xdist starts at another one.
+
+    Each process imports all of them. In a fresh clone this compiles them, and a file that
+    another process has compiled already is only loaded.
+    """
+    files = sorted(str(file) for file in TESTS.rglob("test_*.py"))
+    start = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    return files[start:] + files[:start]
 
 
 def pytest_collection_finish():
@@ -171,8 +185,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(group))
         if SERVERS & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
-    # the longest first: at the end, one process would run it while the others have nothing to do
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    # the longest first: at the end, one process would run it while the others have nothing to do;
+    # by path, because xdist demands the same order in all processes
+    items.sort(key=lambda item: (item.get_closest_marker("long") is None, item.path.parts))
 
 
 @pytest.fixture(scope="session")
