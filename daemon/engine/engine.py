@@ -25,7 +25,13 @@ from daemon.engine.outages import OutageChange, Outages
 from daemon.engine.placement import AreaPlacement
 from daemon.engine.pools import OVERRIDE, Pools
 from daemon.engine.progress import ProgressReports
-from daemon.engine.reconfigure import adapted, changes, tuned, without_narrow_trials
+from daemon.engine.reconfigure import (
+    adapted,
+    changes,
+    taken_back,
+    tuned,
+    without_narrow_trials,
+)
 from daemon.engine.runs import LIMIT, WARN, Runs
 from daemon.engine.step import StepContext, StepObserver, hooks
 from daemon.engine.tokens import Tokens
@@ -427,6 +433,8 @@ class Engine:
         for window in before.windows.values():
             if window.id not in self.book.windows:
                 context.notify("maintenance_dropped", node=window.node, id=window.id)
+        for record in taken_back(self.book, self.core):
+            self._runs.withdraw(record, "the plan of the new policy says on which nodes it runs")
         context.events += changes(self.book, before.setup, context.now)
         old, new = before.setup, asked.setup
         if (old.policy, old.preemptible) != (new.policy, new.preemptible):

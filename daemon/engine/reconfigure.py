@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from daemon.engine.nodes import BACKEND
-from daemon.model.book import Book, NodeRecord, PoolRecord, core_limits, job_of, pool_record
+from daemon.model.book import (
+    Book,
+    JobRecord,
+    NodeRecord,
+    PoolRecord,
+    core_limits,
+    job_of,
+    pool_record,
+)
 from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
 from daemon.model.setup import Node, Setup
@@ -24,7 +32,6 @@ from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
 from sia.model import GpuNode, Pool
 from sia.policies import load, make
-from sia.wording import some
 
 OTHER_CELLS = (
     "restore the cells file and the pools, and change quotas while the daemon runs "
@@ -74,20 +81,15 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         return Refused(409, "configuration", str(error), "name another policy in daemon.policy")
     nodes = _nodes(book, setup, lost.why)
     differ = setup.nodes_for(policy)
-    unplaced = _unplaced(book, snapshot.jobs) if differ and snapshot.nodes is UNSET else []
-    if unplaced:
-        return Refused(
-            409, "configuration", f"job {some(unplaced)} is about to start, and has no node yet",
-            "restore the old settings, and add attributes of nodes once it runs",
-        )  # fmt: skip
-    jobs: Iterable[JobSnapshot] = snapshot.jobs
+    unplaced = _unplaced(book, core) if differ and snapshot.nodes is UNSET else set()
+    jobs: Iterable[JobSnapshot] = (_back(each, unplaced) for each in snapshot.jobs)
     if forgets:
         jobs = map(_ordinary, jobs)
     if not costs:
         jobs = _costed(jobs, book, setup)
     known = {record.pool.name: record for record in snapshot.pools}
     loads = (unseen,) * len(setup.options.windows)
-    pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
+    pools = [_pool_snapshot(p, known.get(p.name), loads, unplaced, same=same) for p in setup.pools]
     snapshot = replace(
         snapshot,
         policy=type(policy).__name__,
@@ -163,10 +165,30 @@ def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[J
         yield each
 
 
-def _unplaced(book: Book, jobs: Iterable[JobSnapshot]) -> list[str]:
-    """Return the ids of jobs that the core has started and that have no GPUs yet. O(jobs)."""
-    names = [job_of(each.job.id) for each in jobs if each.stream is not None]
-    return [name for name in names if not book.jobs[name].placed or name in book.seatless]
+def _unplaced(book: Book, core: Core) -> set[str]:
+    """Return the core's ids of jobs that it has started and that have no GPUs yet. O(jobs).
+
+    They have no nodes that a core with nodes could count, so their starts are taken back.
+    """
+    started = (job_id for job_id, job in core.state.jobs.items() if job.stream is not None)
+    named = ((job_id, job_of(job_id)) for job_id in started)
+    return {job_id for job_id, name in named if not book.jobs[name].placed or name in book.seatless}
+
+
+def _back(job: JobSnapshot, unplaced: Collection[str]) -> JobSnapshot:
+    """Return a job as pending if its start is taken back; it keeps the work that it had."""
+    if job.job.id not in unplaced:
+        return job
+    return replace(
+        job, stream=None, width=0, loans=(), speed=1.0, lease=None, trial=False,
+        taken_back=job.taken_back + 1,
+    )  # fmt: skip
+
+
+def taken_back(book: Book, core: Core) -> list[JobRecord]:
+    """Return the started jobs that wait again in the core of a new configuration. O(starts)."""
+    waiting = (book.jobs[job_id] for job_id in book.seatless)
+    return [each for each in waiting if core.state.jobs[each.core].stream is None]
 
 
 def _on_nodes(
@@ -220,12 +242,18 @@ def tuned(setup: Setup, label: str) -> Setup | Refused:
 
 
 def _pool_snapshot(
-    pool: Pool, before: SnapshotPool | None, loads: tuple[int, ...], *, same: bool
+    pool: Pool,
+    before: SnapshotPool | None,
+    loads: tuple[int, ...],
+    unplaced: Collection[str],
+    *,
+    same: bool,
 ) -> SnapshotPool:
     if before is None:
         return SnapshotPool(pool, loads, ())
     grouped = replace(before.pool, group=pool.group, share=pool.share)
-    return replace(before, pool=grouped, load=before.load if same else loads)
+    lent_to = tuple(job_id for job_id in before.lent_to if job_id not in unplaced)
+    return replace(before, pool=grouped, load=before.load if same else loads, lent_to=lent_to)
 
 
 def _regrouped(before: Setup, after: Setup) -> bool:

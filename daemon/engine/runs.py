@@ -240,6 +240,10 @@ class Runs:
             self._tell_to_stop(record, kill=preempt.kill or record.trial is not None)
         record.seats, record.trial = (), None
 
+    def withdraw(self, record: JobRecord, why: str) -> None:
+        """Withdraw a start that was not ordered from the backend yet; the core knows of it."""
+        self._preempt(PreemptJob(record.core, why))
+
     def _keep_work(self, record: JobRecord, done: float) -> None:
         """Tell the core how much work a job keeps, if the core assumes another amount."""
         context = self._context

@@ -19,6 +19,14 @@ from msgspec.structs import FieldInfo, fields
 from sia.wording import did_you_mean
 
 
+class CheckedOptions(Struct, frozen=True):
+    """Options that depend on whether another one is given, even if it has its usual value."""
+
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse options that exclude each other; `given` is by name. Raises ValueError."""
+        raise NotImplementedError
+
+
 def name_of(label: str) -> str:
     """Return the policy's name in a label, which may name predictors after `@`."""
     return label.partition("@")[0].partition(":")[0]
@@ -45,10 +53,16 @@ def params_of(label: str, kind: type[Struct], defaults: Mapping[str, Any] | None
         if key in given:
             raise ValueError(f"{label}: option {key} is given twice; leave one out")
         given[key] = value
+    everything = {**(defaults or {}), **given}
     try:
-        params = msgspec.convert({**(defaults or {}), **given}, kind)
+        params = msgspec.convert(everything, kind)
     except msgspec.ValidationError as error:
         raise ValueError(f"{label}: {_worded(str(error), given)}") from None
+    if isinstance(params, CheckedOptions):
+        try:
+            params.check_given(everything)
+        except ValueError as error:
+            raise ValueError(f"{label}: {error}") from None
     for key, value in given.items():
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, float) and not isfinite(each):  # no JSON could keep it

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, json
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, json
 
 from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
@@ -274,6 +274,19 @@ def _cells_record(core: Core, places: Places) -> PlacesSnapshot:
     return PlacesSnapshot(places.dump(), places.chains(), core.committer.cells_freed, placeless)
 
 
+def _same_params(snapshot: Snapshot, policy: Policy) -> bool:
+    """Return whether a policy has the snapshot's options.
+
+    An option that the release of the snapshot did not have yet had its usual value there.
+    """
+    if snapshot.params == plain_params(policy):
+        return True
+    try:
+        return bool(convert(snapshot.params, policy.Params) == policy.params)
+    except ValidationError:
+        return False
+
+
 def restore(snapshot: Snapshot, policy: Policy) -> Core:
     """Build a core that continues from a snapshot. O(n · log n) in jobs, pools and cells.
 
@@ -291,9 +304,10 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
         raise ValueError(
             f"the snapshot is of policy {snapshot.policy}, not {type(policy).__name__}"
         )
-    if snapshot.params != (params := plain_params(policy)):
+    if not _same_params(snapshot, policy):
         raise ValueError(
-            f"the snapshot is of {snapshot.policy} with options {snapshot.params}, not {params}"
+            f"the snapshot is of {snapshot.policy} with options {snapshot.params}, "
+            f"not {plain_params(policy)}"
         )
     try:
         pools = [record.pool for record in snapshot.pools]

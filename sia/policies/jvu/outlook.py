@@ -258,6 +258,8 @@ class JvuOutlook:
             found = self._choices(each, slots)
             if found:
                 self.choices[each.job.id] = found
+        if params.early:
+            self._put_late_ones_behind()
         self.partitions = self._parts()
         self.is_large = self._columns() > MOST_COLUMNS
         if self.is_large:
@@ -391,6 +393,16 @@ class JvuOutlook:
             for place in self._names.places(job):
                 sets[place.units] = None
         return Partitions(self.units, self.held, [*sets])
+
+    def _put_late_ones_behind(self) -> None:
+        """Order jobs with deadlines that are worth no more than best effort behind the others."""
+        jobs, best = self._state.jobs, self._params.best
+
+        def rank(job_id: str) -> tuple[bool, bool]:
+            late = all(choice.value <= best for choice in self.choices[job_id])
+            return jobs[job_id].job.deadline is None, late
+
+        self.choices = {job_id: self.choices[job_id] for job_id in sorted(self.choices, key=rank)}
 
     def _columns(self) -> int:
         """Return the number of columns of an exact program of the choices."""

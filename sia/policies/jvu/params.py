@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import fields, replace
 
+from sia.contract.labels import CheckedOptions
 from sia.limits import MAX_TIME, MAX_VALUE
 
 BASE = "base"
@@ -32,7 +34,7 @@ Positive = Annotated[float, Meta(gt=0, le=MAX_TIME)]
 Amount = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
 
 
-class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
+class JvuParams(CheckedOptions, frozen=True, rename={"everything": "global"}):
     """Features (Fig. 14), slots, and the values of ends. Times are in seconds."""
 
     features: str = "puo"
@@ -76,6 +78,12 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     """Limit on the nodes of branch and bound of one program."""
     iterations: Annotated[int, Meta(ge=1, le=10**12)] = 20_000
     """Limit on the simplex iterations of one program."""
+    early: bool = False
+    """Whether what best effort is worth counts before the deadline is over, too.
+
+    Then a job that seems to be too late whenever it starts uses idle GPUs at once. Otherwise it
+    waits until its deadline is over.
+    """
     preset: Literal["", "balanced", "deadlines", "gentle", "no-kills"] = ""
     """Sets several options by one word; see `PRESETS`."""
 
@@ -99,10 +107,21 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
         if self.least > self.best:
             raise ValueError("least must be at most best")
         usual = {field.name: field.default for field in fields(JvuParams)}
-        for name in PRESETS.get(self.preset, {}):
-            if getattr(self, name) != usual[name]:
+        self.check_given({name: value for name, value in self._set() if value != usual[name]})
+
+    def _set(self) -> list[tuple[str, Any]]:
+        """Return the options that the preset sets, as they are here."""
+        return [(name, getattr(self, name)) for name in PRESETS.get(self.preset, {})]
+
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse an option that contradicts the preset. Raises ValueError."""
+        for name, value in self._set():
+            preset = PRESETS[self.preset][name]
+            agree = set(value) == set(preset) if name == "features" else value == preset
+            if name in given and not agree:
                 raise ValueError(
-                    f"preset {self.preset} sets {name}; leave out either this or the preset"
+                    f"preset {self.preset} sets {name}; leave out either this or the preset "
+                    f"(which has {preset}, not {value})"
                 )
 
     @property

@@ -48,7 +48,7 @@ class JobWorth:
 
     def _late(self, job: Job, deadline: float, full: float, end: float, now: float) -> float:
         value = self._by_deadline(job, deadline, full, end)
-        if value <= 0.0 and now >= deadline:
+        if value <= 0.0 and (now >= deadline or self._params.early):
             return self._best_effort(end - deadline)
         return value
 

@@ -329,6 +329,64 @@ def test_what_a_preset_sets_is_not_set_besides():
         make("jvu:preset=gentle:kills=3")
 
 
+@pytest.mark.parametrize(
+    ("label", "has"),
+    [
+        ("jvu:preset=no-kills:puo", "no-kills sets features; leave .* \\(which has uo, not puo\\)"),
+        ("jvu:puo:preset=no-kills", "no-kills sets features"),
+        ("jvu:preset=no-kills:base", "no-kills sets features"),
+        ("jvu:preset=gentle:puo", "gentle sets features"),
+        ("jvu:preset=gentle:kills=5", "gentle sets kills"),
+        ("jvu:preset=deadlines:patience=14400", "deadlines sets patience"),
+    ],
+)
+def test_what_contradicts_a_preset_is_refused_also_if_it_is_the_usual_value(label, has):
+    with pytest.raises(ValueError, match=rf"^{label}: preset {has}"):
+        make(label)
+
+
+def test_letters_and_options_that_agree_with_the_preset_may_stay():
+    for label in ("jvu:preset=no-kills:uo", "jvu:ou:preset=no-kills", "jvu:preset=balanced:pu"):
+        assert set(make(label)._options.letters) <= set("uop")
+        assert ("p" in make(label)._options.letters) is ("no-kills" not in label)
+    assert make("jvu:preset=gentle:puol:kills=1")._options == make("jvu:preset=gentle")._options
+
+
+def test_with_early_a_job_that_seems_too_late_uses_idle_gpus_but_only_those():
+    """An estimate of 200 s is beyond deadline + (deadline - submission), where `o` is worth 0."""
+    late = {"slo": 200}
+    jobs = [arrival("slo", 0, 4, 50, 60)]
+    assert played("jvu:puo", jobs, estimates=late)["slo"] == [(60, 110, False)]
+    assert played("jvu:puo:early", jobs, estimates=late)["slo"] == [(0, 50, False)]
+    for mode in ("greedy", "global"):
+        both = [*jobs, arrival("sure", 0, 4, 50, 60)]
+        runs = played(f"jvu:puo:early:{mode}", both, estimates=late)
+        assert runs["sure"] == [(0, 50, False)], "a deadline that can be met comes first"
+        kept = [arrival("best", 0, 4, 500), arrival("slo", 5, 4, 50, 65)]
+        runs = played(f"jvu:puo:early:{mode}", kept, estimates={"slo": 200})
+        assert runs["best"][0] == (0, 500, False), "nothing is killed for it"
+
+
+def test_early_changes_no_value_before_the_tail_is_over():
+    slo = Job("s", "a", 0, 1, deadline=100)
+    early, usual = (JobWorth(JvuParams("puo", early=each)) for each in (True, False))
+    ends = (50, 100, 150, 199)
+    assert [early.end(slo, end, 0) for end in ends] == [usual.end(slo, end, 0) for end in ends]
+    assert early.end(slo, 300, 0) == usual.end(slo, 300, 100) == pytest.approx(0.945)
+    assert usual.end(slo, 300, 0) == 0
+
+
+def test_a_snapshot_of_a_release_without_an_option_is_restored():
+    core = Core([Pool("a", 4)], make("jvu:cycle=10"), Options(tick=5.0))
+    old = dump(core)
+    less = {key: value for key, value in old.params.items() if key != "early"}
+    assert restore(replace(old, params=less), make("jvu:cycle=10")).policy.params.cycle == 10
+    with pytest.raises(ValueError, match="the snapshot is of Jvu with options"):
+        restore(replace(old, params=less), make("jvu:cycle=10:early"))
+    with pytest.raises(ValueError, match="the snapshot is of Jvu with options"):
+        restore(replace(old, params={**less, "kills": "x"}), make("jvu:cycle=10"))
+
+
 def test_the_label_takes_letters_flags_and_numbers():
     params = params_of("jvu:puol:cycle=5:ahead=600:delay=0:greedy", JvuParams)
     assert (params.letters, params.cycle, params.greedy) == ("puol", 5.0, True)
