@@ -126,6 +126,13 @@ class PlannedView(Struct, omit_defaults=True):
         bool,
         Meta(description="Whether the deadline is guaranteed. The plan may change nevertheless."),
     ] = False
+    late: Annotated[
+        float,
+        Meta(
+            description="Seconds after its deadline at which the pending job would end by its "
+            "estimate if it started now at full speed; 0 if it would be in time."
+        ),
+    ] = 0.0
 
 
 class OutlookView(Struct, omit_defaults=True):

@@ -38,12 +38,15 @@ def planned_of(
 
     known = job.run_time < UNKNOWN_RUN_TIME
     end = run.end if known and run.end < inf else None
-    deadline = record.spec.deadline
+    deadline, late = record.spec.deadline, 0.0
+    if known and deadline is not None and job.stream is None:
+        late = max(0.0, core.state.now + max(0.0, job.run_time - job.done) - deadline)
     return PlannedView(
         None if run.start == inf else run.start,
         end,
         False if run.missed else None if end is None or deadline is None else end <= deadline,
         seen(run.kills), seen(run.before), seen(run.spared), run.cost, run.gain, run.promised,
+        late,
     )  # fmt: skip
 
 
@@ -59,7 +62,11 @@ def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> li
             return []
         due = f"its deadline, which is in {duration(left)}"
         if planned.in_time is False:
-            return [f"by the present plan it misses {due} ({NO_PROMISE})"]
+            line = f"by the present plan it misses {due} ({NO_PROMISE})"
+            if planned.late:
+                late = duration(planned.late)
+                line += f": by its estimate it would end {late} after it, even if it started now"
+            return [line]
         return [f"the present plan has no start for it yet, and may still meet {due}"]
     ahead = spec.deadline - planned.end
     side = f"{duration(abs(ahead))} {'before' if ahead >= 0.0 else 'after'} its deadline"

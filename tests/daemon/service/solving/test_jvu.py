@@ -72,6 +72,20 @@ def test_a_submission_is_told_that_its_deadline_will_be_missed():
     assert words == []
 
 
+def test_a_job_whose_estimate_is_too_long_hears_so():
+    engine = Engine.new(LIVE)
+    engine.step(1.0, [submit("long", gpus=4, run_time=600.0, deadline=201.0)])
+    planned, (line,) = told(engine, "long")
+    assert (planned.start, planned.in_time, planned.late) == (None, False, 400.0)
+    assert line == (
+        "by the present plan it misses its deadline, which is in 3 m 20 s (no promise: plans "
+        "change): by its estimate it would end 6 m 40 s after it, even if it started now"
+    )
+    early = Engine.new(replace(LIVE, policy="jvu:early:greedy"))
+    early.step(1.0, [submit("long", gpus=4, run_time=600.0, deadline=201.0)])
+    assert started(early.step(5.0, [Tick()])) == ["long"]
+
+
 def test_jobs_of_one_cycle_are_told_of_each_other():
     engine = Engine.new(LIVE)
     slo = [submit(f"slo{i}", gpus=4, run_time=50.0, deadline=1e4) for i in range(10)]
