@@ -45,8 +45,6 @@ PARTS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
                                          f"{GREEDY.format('puol')}:lost=100"])],
     "history": [(SLACKS[1:2], ["perfect", "jvupredict"], [GREEDY.format("puo")])],
     "carried": [(SLACKS[1:2], ["perfect", "jvupredict"], [GREEDY.format("puo")])],
-    "spared": [(["EXP1"], ["perfect"],
-                [GREEDY.format("puo"), f"{GREEDY.format('puol')}:lost=100"])],
     "under": [(["EXP1"], ["biased:-50", "biased:-80"],
                [GREEDY.format("puo"), GREEDY.format("po")])],
     "under_p": [(["EXP1"], ["biased:-80"], [GREEDY.format("p"), GREEDY.format("pu")])],
