@@ -486,7 +486,8 @@ def test_misuse_is_one_line_and_exit_code_2(words, says, file, jobs):
 
 def test_the_same_file_gives_the_same_bytes(file, jobs):
     first, second = (
-        sia("cells", "show", file, "--jobs", jobs, "--at", "15m", hash_seed=seed) for seed in "12"
+        sia("cells", "show", file, "--jobs", jobs, "--at", "15m", hash_seed=seed)
+        for seed in (None, "2")  # that of this process is random
     )
     assert first.returncode == 0
     assert first.stdout == second.stdout

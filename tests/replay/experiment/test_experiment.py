@@ -321,11 +321,8 @@ def test_an_experiment_leaves_a_row_a_run_and_policy(pictured):
     assert {path.suffix for path in (pictured / "figures").iterdir()} == {".svg", ".png"}
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_the_same_bytes_come_out_whatever_the_processes_and_the_hash_seed(
-    jobs, log, pictured, tmp_path
-):
-    done(log, tmp_path / "out", "--runs", 4, "--jobs", jobs, hash_seed=str(jobs))
+def test_the_same_bytes_come_out_whatever_the_processes_and_the_hash_seed(log, pictured, tmp_path):
+    done(log, tmp_path / "out", "--runs", 4, "--jobs", 2, hash_seed="2")
     assert digests(tmp_path / "out") == digests(pictured)
 
 

@@ -320,8 +320,8 @@ def test_sia_vc_slows_nobody_on_philly(number, queues, philly):
 
 def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
     found, chosen = [], [name for name in ALL if name not in ROUNDS]
-    for hash_seed in ("1", "2"):
-        folder = tmp_path / hash_seed
+    for hash_seed in (None, "2"):  # that of this process is random
+        folder = tmp_path / str(hash_seed)
         sia("trace", "synth", "--seed", 4, "--days", 0.3, "--out", folder, hash_seed=hash_seed)
         done = sia(
             "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",

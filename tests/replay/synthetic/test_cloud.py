@@ -259,17 +259,16 @@ def test_no_hash_seed_changes_a_byte():
         "from replay.synthetic.cloud_parameters import Cloud\n"
         "print(make_cloud(Cloud(pools=4, days=7.0), 7))"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(outputs) == 1
-    assert len(outputs.pop()) > 10_000
+    other = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": "2"},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert len(other) > 10_000
+    # The hash seed of this process is random.
+    assert other == f"{make_cloud(Cloud(pools=4, days=7.0), 7)}\n"
 
 
 def test_another_seed_is_another_cloud_and_more_pools_leave_the_first_as_they_are():

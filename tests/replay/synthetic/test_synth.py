@@ -107,16 +107,15 @@ def test_no_hash_seed_changes_a_byte():
         "from replay.synthetic.paper import PRESETS, synthesize\n"
         "print([synthesize(preset, 7) for preset in PRESETS.values()])"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(outputs) == 1
+    other = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": "2", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    # The hash seed of this process is random.
+    assert other == f"{[synthesize(preset, 7) for preset in PRESETS.values()]}\n"
 
 
 def test_a_past_has_other_jobs_of_queues_with_the_same_loads():
