@@ -302,6 +302,7 @@ def draw(stored: dict[str, Any]) -> None:
     sums: dict[str, Any] = stored["means"]
     usual = f"9a | H_MIX2 | {CHRONUS}"
     leases = sorted([*named(sums, "7a"), ("1200", usual)], key=lambda row: int(row[0]))
+    leases += named(sums, "7b")
     with rc_context({**STYLE, "svg.hashsalt": "sia"}):
         figure = Figure(figsize=(10, 13), layout="constrained")
         grid = figure.subplots(5, 2).flat
@@ -311,7 +312,8 @@ def draw(stored: dict[str, Any]) -> None:
             ("Fig. 6a: mean wait for a trial, s", named(sums, "6a"), "wait", 1),
             ("Fig. 6d: wDMR in % by noise of estimates, %", [("0", usual), *named(sums, "6d")],
              "wdmr", 100),
-            ("Fig. 7a: wDMR in % by seconds of a lease", leases, "wdmr", 100),
+            ("Fig. 7a and b: wDMR in % by seconds of a lease, and with any plan", leases,
+             "wdmr", 100),
             ("Fig. 8: wDMR in % by share of hostile widths, and by placement",
              [*named(sums, "8a"), *named(sums, "8b")], "wdmr", 100),
         ):  # fmt: skip
