@@ -1,12 +1,14 @@
-"""What `sia` gains and costs where no job may be stopped, on pieces of a log drawn in two ways.
+"""What `sia` gains and costs where no job may be stopped, or a few, on pieces of a log.
 
     python -m benchmarks.lending.never philly.csv.gz philly_pools.csv DRAW PIECES POLICY[,POLICY…]
+        [WINDOWS [PERCENT]]
 
-PIECES are numbers such as 0+4+7. `together` draws the pieces of `sia experiment --queues 8`; in
-`apart` each pool has a start of its own, so that pools which were busy at different times are busy
-at once. Forecasts know the four weeks before. The unit of what is captured is the gain of `sia`
-with perfect forecasts; windows are the three of the paper. Each piece is added to
-`lending_never.json`.
+PIECES are numbers such as 0+4+7. `whole` draws the pieces of `sia experiment --queues 8`,
+`together` those with `--from 28d`, and `together/1` those of another seed; in `apart` each pool has
+a start of its own, so that pools which were busy at different times are busy at once. Forecasts
+know the four weeks before. WINDOWS is 3 for those of the paper (default) or 15. PERCENT of the jobs
+(default 0) may be stopped and lose 5 minutes. The unit of what is captured is the gain of `sia`
+with perfect forecasts in the three windows. Each piece is added to `lending/never.json`.
 """
 
 from __future__ import annotations
@@ -23,14 +25,17 @@ from typing import Any, NamedTuple
 from benchmarks.common import RESULTS, keep
 from replay.experiment.design import Piece, PieceDesign, plan_pieces
 from replay.logs.past import PastJobs
+from replay.logs.preemptible import PreemptibleShare, mark
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.run.run import Settings, replay_all
 from replay.run.starts import starts_of
 from replay.run.summary import summarize
-from sia.wording import DAY, WEEK
+from sia.limits import WINDOWS
+from sia.model import Options
+from sia.wording import DAY, WEEK, parse_seconds
 
-NAME = "lending_never"
+NAME = "lending/never"
 POOLS = 8
 MOST = 20
 """Pieces that can be drawn together."""
@@ -38,33 +43,58 @@ MOST = 20
 LENGTH = 2 * WEEK
 LOADS = (0.6, 1.1)
 SINCE = 4 * WEEK
-"""Pieces begin at this second of the log or later, so that forecasts know four weeks before."""
+"""Pieces begin at this second of the log or later, so that forecasts know four weeks before. Those
+of `whole` begin anywhere."""
+
+STOP = 300.0
+"""Seconds of work that a stop costs jobs that may be stopped."""
+
+FIFTEEN = "5m,10m,15m,30m,1h,2h,3h,4h,6h,8h,12h,1d,2d,3d,6d"
+"""The windows of `docs/understand/forecasts.md`."""
+
+WINDOWS_BY_NUMBER = {3: WINDOWS, 15: tuple(parse_seconds(each) for each in FIFTEEN.split(","))}
 
 
 class Cut(NamedTuple):
-    """A piece of the log, its pools, the four weeks before it, and what is to be replayed."""
+    """A piece of the log, its pools, and the four weeks before it."""
 
     log: Trace
     table: PoolTable
     past: PastJobs
+
+
+class Case(NamedTuple):
+    """What to replay: policies, the number of windows, and the percentage that may be stopped."""
+
     policies: tuple[str, ...]
+    windows: int
+    percent: int
+
+    def name(self, draw: str) -> str:
+        """Return the name of a draw in the results; the usual values are left out."""
+        stopped = f", {self.percent} % may be stopped" if self.percent else ""
+        windows = f", {self.windows} windows" if self.windows != len(WINDOWS) else ""
+        return draw + stopped + windows
 
 
 def main() -> None:
     trace, table = read_trace(Path(sys.argv[1])), read_pools(Path(sys.argv[2]))
     draw, pieces = sys.argv[3], [int(number) for number in sys.argv[4].split("+")]
-    policies = tuple(sys.argv[5].split(","))
+    more = [int(number) for number in sys.argv[6:]]
+    case = Case(tuple(sys.argv[5].split(",")), *more, *(len(WINDOWS), 0)[len(more) :])
     runnable = playable(trace, table)
     pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
     starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
-    design = PieceDesign([POOLS], MOST, LENGTH, LOADS, 0, SINCE)
-    planned = plan_pieces(trace, table, design) if draw == "together" else []
+    kind, _, seed = draw.partition("/")
+    since = 0.0 if kind == "whole" else SINCE
+    design = PieceDesign([POOLS], MOST, LENGTH, LOADS, int(seed or 0), since)
+    planned = [] if kind == "apart" else plan_pieces(trace, table, design)
     path = RESULTS / f"{NAME}.json"
     draws: dict[str, Any] = json.loads(path.read_text())["draws"] if path.exists() else {}
     for piece in pieces:
         chosen = [planned[piece]] if planned else apart(trace, table, piece)
-        for label, row in measure(joined(trace, starts, chosen, policies)).items():
-            draws.setdefault(draw, {}).setdefault(label, {})[str(piece)] = row
+        for label, row in measure(joined(trace, starts, chosen), case).items():
+            draws.setdefault(case.name(draw), {}).setdefault(label, {})[str(piece)] = row
             print(draw, piece, label, row, flush=True)
     keep(NAME, {"draws": draws, "sums": sums(draws)})
 
@@ -88,9 +118,7 @@ def apart(trace: Trace, table: PoolTable, number: int) -> list[Piece]:
     return found
 
 
-def joined(
-    trace: Trace, starts: Mapping[str, float], pieces: list[Piece], policies: tuple[str, ...]
-) -> Cut:
+def joined(trace: Trace, starts: Mapping[str, float], pieces: list[Piece]) -> Cut:
     """Put pieces beside each other; second 0 is the begin of each."""
     logs = [piece.cut(trace) for piece in pieces]
     pasts = [past for piece in pieces if (past := piece.past(trace, starts)) is not None]
@@ -100,19 +128,24 @@ def joined(
         (each for past in pasts for each in past.jobs), key=lambda each: each[0].job.submit
     )
     past = PastJobs(min(past.begin for past in pasts), jobs)
-    return Cut(playable(Trace(arrivals, trace.columns), table), table, past, policies)
+    return Cut(playable(Trace(arrivals, trace.columns), table), table, past)
 
 
-def measure(cut: Cut) -> dict[str, dict[str, Any]]:
+def measure(cut: Cut, case: Case) -> dict[str, dict[str, Any]]:
     """Return the measures of all policies on a piece."""
     settings = Settings(("sia",), warmup=2 * DAY)
     perfect = replay_all(cut.log, cut.table, settings)
     unit = log(summarize(cut.table, settings, perfect)["policies"]["sia"]["speedup_geomean"])
     found = {}
-    for label in cut.policies:
+    jobs, options = cut.log, Options(windows=WINDOWS_BY_NUMBER[case.windows])
+    if case.percent:
+        share = PreemptibleShare(case.percent, STOP)
+        jobs = playable(mark(jobs, share, 0), cut.table)
+        settings = settings._replace(preemptible=share)
+    for label in case.policies:
         began = process_time()
-        settings = settings._replace(policies=(label,))
-        results = replay_all(cut.log, cut.table, settings, past=cut.past)
+        settings = settings._replace(policies=(label,), options=options)
+        results = replay_all(jobs, cut.table, settings, past=cut.past)
         measures = summarize(cut.table, settings, results)["policies"][label]
         found[label] = {
             "unit": round(unit, 5),

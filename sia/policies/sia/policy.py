@@ -22,6 +22,7 @@ from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Changes, Needs, Policy, Turn, next_multiple
 from sia.contract.proposals import (
+    Dedicate,
     Proposal,
     ProposalResult,
     Proposals,
@@ -41,6 +42,7 @@ from sia.policies.sia.late_turns import (
     LateTurns,
     LateTurnsSnapshot,
 )
+from sia.policies.sia.own_turns import OwnTurns, OwnTurnsSnapshot
 from sia.policies.sia.reservations import ROUNDING, no_lending_windows
 from sia.policies.sia.risk import LendingRisk, RiskSnapshot
 from sia.state.places import Places
@@ -73,6 +75,9 @@ class SiaParams(Struct, frozen=True, omit_defaults=True):
     risk: Annotated[float, Meta(gt=0, le=1)] | None = None
     """Limit on the GPUs that guests of a sharing group may keep beyond their windows, as a fraction
     of the GPUs on which no dedicated job runs; None for no limit (`sia.policies.sia.risk`)."""
+    turns: bool = False
+    """Whether a guest counts within its own pool's quota from its turn on
+    (`sia.policies.sia.own_turns`). Without effect in a cluster with cells, which has turns."""
 
 
 class _Memory(Struct):
@@ -87,6 +92,8 @@ class _WholeMemory(_Memory):
 
     risks: dict[str, RiskSnapshot] = {}
     """With the option `risk`: the guests of each group, and measurements of earlier guests."""
+    own_turns: OwnTurnsSnapshot | None = None
+    """With the option `turns`: the pools alone, and guests whose turn has come."""
     short: list[str] = []
     """In a cluster with cells: pools whose head waits for GPUs of other pools' jobs."""
     behind: list[str] = []
@@ -141,6 +148,9 @@ class Sia(Policy):
         self._most: float | None = getattr(self.params, "risk", None)
         measured = () if self._most is None else state.groups
         self._risks = {group: LendingRisk(options.windows) for group in measured}
+        self._own_turns: OwnTurns | None = None
+        if getattr(self.params, "turns", False) and state.places is None:
+            self._own_turns = OwnTurns(state)
         # Pools whose head waits for GPUs that jobs of other pools have, in a cluster with cells.
         self._short: dict[PoolStateView, None] = {}
         # Pools with jobs that are later than without sharing, because spare jobs blocked them.
@@ -156,6 +166,8 @@ class Sia(Policy):
         if self._risks:
             risks = {group.first: risk.memory() for group, risk in self._risks.items()}
             memory["risks"] = to_builtins(risks)
+        if self._own_turns is not None:
+            memory["own_turns"] = to_builtins(self._own_turns.memory())
         if self._short:
             memory["short"] = [pool.name for pool in self._short]
         if self._behind:
@@ -181,6 +193,8 @@ class Sia(Policy):
         for group, risk in zip(state.groups_of(kept.risks), kept.risks.values(), strict=True):
             if group in self._risks:
                 self._risks[group].resume(risk, jobs)
+        if self._own_turns is not None and kept.own_turns is not None:
+            self._own_turns = OwnTurns.resumed(kept.own_turns, state)
         self._restore(memory)
 
     def _restore(self, memory: Any) -> None:
@@ -194,6 +208,8 @@ class Sia(Policy):
 
     def submitted(self, job: JobStateView) -> None:
         """Queue a job. O(1). Jobs longer than every window get only dedicated starts."""
+        if self._own_turns is not None:
+            self._own_turns.submitted(job)
         if self._turns is not None:
             self._turns.submitted(job)
         window = self.bin(job)
@@ -209,6 +225,8 @@ class Sia(Policy):
 
     def left(self, job: JobStateView) -> None:
         """Remove a job from its queue. O(1)."""
+        if self._own_turns is not None:
+            self._own_turns.left(job, gone=job.job.id not in self.state.jobs)
         if self._turns is not None:
             if job.stream is Stream.SPARE:
                 self._turns.started(job)
@@ -234,6 +252,8 @@ class Sia(Policy):
 
     def finished(self, job: JobStateView) -> None:
         """Update the baseline order and the risk of loans. O(log n)."""
+        if self._own_turns is not None:
+            self._own_turns.finished(job, self.state.now)
         if self._turns is not None:
             self._turns.finished(job, self.state.now)
             self._late_turns.gone(job, self.state.now)
@@ -253,6 +273,8 @@ class Sia(Policy):
 
     def due(self) -> float:
         """Return when the next reservation of cells ends."""
+        if self._own_turns is not None:
+            return self._own_turns.next_due
         return inf if self._turns is None else self._turns.next_end
 
     def propose(self, now: float, changes: Changes) -> Proposals:
@@ -261,9 +283,18 @@ class Sia(Policy):
         while self._turns is not None and (over := self._turns.over(now)) is not None:
             yield from self._release(over)
         groups, self._uncovered = self._uncovered, {}
-        for pool in changes.pools:
+        pools = dict.fromkeys(changes.pools)
+        if self._own_turns is not None:
+            due = state.pools_of(self._own_turns.due_pools(now))
+            pools.update(dict.fromkeys(due))
+            for pool in pools:
+                self._own_turns.advance(pool, now)
+        for pool in pools:
             self._reserve(pool)
             groups[pool.group] = None
+        if self._own_turns is not None:
+            for pool in pools:
+                yield from self._settle_guests(pool, self._own_turns)
         for group in groups:
             if self._risks:
                 self._risks[group].advance(now)
@@ -274,6 +305,16 @@ class Sia(Policy):
         wake = min(next_tick, due) if due > now else next_tick  # a job ran for 0 seconds
         if wake < inf:
             yield Wake(wake)
+
+    def _settle_guests(self, pool: PoolStateView, turns: OwnTurns) -> Proposals:
+        """Count guests whose turn has come within their pool's quota, as far as it has room."""
+        for job in turns.claims(pool):
+            if pool.dedicated + job.width <= pool.quota and pool.idle >= 0:
+                yield Dedicate(job, "its turn has come")
+                turns.settle(job)
+                if self._risks:
+                    self._risks[pool.group].returned(job, self.state.now)
+                self._reserve(pool)
 
     def _release(self, job: JobStateView) -> Proposals:
         """Release the cells that were reserved for a job, which has ended."""
@@ -456,7 +497,12 @@ class Sia(Policy):
         return head.width <= self._unused_quota(head.pool)
 
     def _unused_quota(self, pool: PoolStateView) -> int:
-        """Return the GPUs of a pool's quota that no dedicated job uses; negative after a cut."""
+        """Return the GPUs of a pool's quota that none of its jobs uses; negative after a cut.
+
+        Guests whose turn has come count as such jobs, if they are known.
+        """
+        if self._own_turns is not None:
+            return pool.quota - pool.dedicated - self._own_turns.claimed(pool)
         return pool.quota - pool.dedicated
 
     def _demand(self, pool: PoolStateView) -> int:
@@ -525,6 +571,8 @@ class Sia(Policy):
             self._turns.check(waiting, self.state.places.reserved_jobs())
         for risk in self._risks.values():
             risk.check()
+        if self._own_turns is not None:
+            self._own_turns.check(self.state.jobs.values())
         for group, own in self._groups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
                 heads = [head for p in group.pools if (head := p.head) and self._may_begin(head)]

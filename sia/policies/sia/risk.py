@@ -102,6 +102,17 @@ class LendingRisk:
             self._leave(guest)
             self._measure(guest, outlasted=False)
 
+    def returned(self, job: JobStateView, now: float) -> None:
+        """Remove a guest that runs on, but on no loan any more. O(log n)."""
+        self.advance(now)
+        guest = self._guests.pop(job.arrival, None)
+        if guest is None:
+            return
+        if guest.batch is None:
+            self.overdue -= job.width
+        else:
+            self._leave(guest)
+
     def advance(self, now: float) -> None:
         """Count the guests whose window is over. O(log n) for each."""
         while self._due and self._due[0][0] < now:

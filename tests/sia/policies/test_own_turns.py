@@ -1,0 +1,93 @@
+"""`sia:turns`: a guest counts within its own pool's quota from its turn on."""
+
+from random import Random
+
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from predictors.random_forecast import RandomRunTimes
+from sia import Core
+from sia.contract.labels import params_of
+from sia.core.playout import play
+from sia.decisions import DedicateJob, StartJob
+from sia.model import Stream
+from sia.policies.sia.policy import Sia, SiaParams
+from tests.sia.test_snapshot import part
+from tests.support.budget import budget
+from tests.support.builders import SMALL, job, play_out, pools, random_workload
+from tests.support.clusters.troubled import troubled
+from tests.support.naive import naive_policies
+
+ROUNDS = budget(ci=24, soak=600)
+
+
+class Turning(Sia):
+    """SIA with the option set."""
+
+    def __init__(self, params=None):
+        super().__init__(params or SiaParams(turns=True))
+
+
+def test_the_option_is_written_in_the_label():
+    assert params_of("sia:turns", SiaParams) == SiaParams(turns=True)
+
+
+def test_who_knows_the_future_slows_no_job():
+    for seed in range(ROUNDS):
+        workload = random_workload(Random(seed))
+        baseline = naive_policies.fcfs(*workload.plain())
+        played = play_out(Turning, *workload)
+        assert all(played[i].start <= baseline[i] for i in baseline), f"seed {seed}"
+
+
+def test_a_core_restored_now_and_then_decides_the_same():
+    for seed in range(budget(ci=6, soak=40)):
+        assert not part(troubled(Turning, Random(seed)), Random(seed)), f"seed {seed}"
+
+
+def test_no_guest_runs_on_a_loan_after_its_turn_while_its_quota_has_room():
+    dedicated = 0
+    for seed in range(ROUNDS):
+        owned, arrivals = random_workload(Random(seed))
+        core = Core(owned, Turning(), SMALL)
+        turns = naive_policies.fcfs(*random_workload(Random(seed)).plain())
+        for instant in play(
+            core,
+            arrivals,
+            run_times=RandomRunTimes(SMALL.windows, seed),
+            loads=PerfectLoads([arrival.job for arrival in arrivals], SMALL.windows),
+        ):
+            core.policy.check()
+            dedicated += sum(type(d) is DedicateJob for d in instant.decisions)
+            for running in core.state.jobs.values():
+                late = turns.get(running.job.id, float("inf")) < instant.now
+                if running.stream is Stream.SPARE and late:
+                    pool = running.pool
+                    assert pool.dedicated + running.width > pool.quota, f"seed {seed}"
+    assert dedicated
+
+
+def test_a_guest_that_outlasts_its_window_gives_its_loan_back_at_its_turn():
+    """The guest of b is expected to end at once; its turn comes at 10, when the first job ends."""
+    arrivals = [
+        job("first").pool("b").at(0).runs(10),
+        job("guest").pool("b").at(0).runs(400),
+        job("behind").pool("b").at(0).runs(50),
+        job("owner").pool("a").at(12).runs(5),
+    ]
+    expected = {"first": 200.0, "guest": 4.0, "behind": 200.0, "owner": 200.0}
+    starts = {}
+    for turns in (False, True):
+        core = Core(pools(a=1, b=1), Sia(SiaParams(turns=turns)), SMALL)
+        for instant in play(
+            core,
+            arrivals,
+            run_times=PerfectRunTimes(expected),
+            loads=PerfectLoads([], SMALL.windows),
+        ):
+            for decision in instant.decisions:
+                if type(decision) is StartJob:
+                    starts[decision.job_id, turns] = instant.now
+    assert starts["guest", False] == starts["guest", True] == 0
+    assert starts["behind", False] == 10  # in its quota, while the guest keeps the GPU of a
+    assert starts["owner", False] == 60
+    assert starts["owner", True] == 12
+    assert starts["behind", True] == 400  # as late as alone would be 410
