@@ -285,8 +285,7 @@ class Sia(Policy):
         groups, self._uncovered = self._uncovered, {}
         pools = dict.fromkeys(changes.pools)
         if self._own_turns is not None:
-            due = state.pools_of(self._own_turns.due_pools(now))
-            pools.update(dict.fromkeys(due))
+            pools.update(dict.fromkeys(state.pools_of(self._own_turns.due_pools(now))))
             for pool in pools:
                 self._own_turns.advance(pool, now)
         for pool in pools:
