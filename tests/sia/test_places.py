@@ -456,7 +456,7 @@ def test_a_job_that_is_stopped_after_its_turn_goes_on_in_its_own_cells():
     owned = pools(a=8, b=8)
     story = [
         job("own").gpus(8).runs(20),
-        preemptible(job("guest").gpus(8).at(1).runs(1000), 0.1),
+        preemptible(job("guest").gpus(4).at(1).runs(1000), 0.1),
         job("behind").gpus(8).at(2).runs(200),
         job("owner").gpus(8).pool("b").at(41).runs(10),
     ]
@@ -508,12 +508,27 @@ def test_a_job_that_could_not_be_stopped_later_goes_home_at_its_turn():
     owned = pools(a=8, b=8)
     story = [
         job("own").gpus(8).runs(30),
-        preemptible(job("guest").gpus(8).at(1).runs(LONG), RESTART),
+        preemptible(job("guest").gpus(4).at(1).runs(LONG), RESTART),
         job("owner").gpus(8).pool("b").at(60).runs(10),
     ]
     found = recalled(owned, story, cells=nodes_of(owned))
     assert at(found, 30) == [("stop", "guest"), ("start", "guest")]
     assert at(found, 60) == [("start", "owner")]
+
+
+def test_a_guest_that_fills_a_node_stays_there_at_its_turn():
+    """Its pool binds the node in which it runs, so a stop would only cost work."""
+    owned = pools(a=8, b=8)
+    story = [
+        job("own").gpus(8).runs(30),
+        preemptible(job("guest").gpus(8).at(1).runs(LONG), RESTART),
+        job("owner").gpus(8).pool("b").at(60).runs(10),
+    ]
+    assert recalled(owned, story, cells=nodes_of(owned)) == [
+        (0, "start", "own"),
+        (1, "start", "guest"),
+        (60, "start", "owner"),
+    ]
 
 
 def test_cells_of_a_job_that_ended_sooner_become_free_when_it_would_have_ended():
@@ -627,6 +642,16 @@ def test_recall_in_cells_finishes_every_random_history():
 
 def alone(pool, story, withdrawals=()):
     """Starts in a pool alone, FCFS, with jobs that leave its queue at times (time, job)."""
+    return {job_id: now for job_id, (now, _) in placed_alone(pool, story, withdrawals).items()}
+
+
+def gpus_of(start):
+    """The GPUs of a job on each of its nodes, whichever nodes these are."""
+    return tuple(gpus for _, gpus in start.nodes)
+
+
+def placed_alone(pool, story, withdrawals=()):
+    """The same, with the GPUs of each job on its nodes."""
     jobs = {arrival.job.id: arrival for arrival in story if arrival.job.pool == pool.name}
     core = Core([pool], Fcfs(), SMALL, nodes_of([pool]))
     todo = [(a.job.submit, i, JobSubmitted(a.job.submit, a.job, 0)) for i, a in enumerate(story)]
@@ -639,7 +664,7 @@ def alone(pool, story, withdrawals=()):
         todo = [each for each in todo if each[0] > now]
         gone = [e for e in events if isinstance(e, JobCancelled) and e.job_id in found]
         for decision in core.step(now, [event for event in events if event not in gone]):
-            found[decision.job_id] = now
+            found[decision.job_id] = now, gpus_of(decision)
             end = now + jobs[decision.job_id].duration
             todo.append((end, len(todo), JobFinished(end, decision.job_id)))
     return found
@@ -686,10 +711,34 @@ def stopped_often(rng):
     ]
 
 
-def lateness(owned, story, recall):
-    """By job: seconds by which it ends later than alone, under `SiaRecall` in cells."""
+def crowded(rng):
+    """Two pools with long queues, two with few jobs of mostly whole nodes; stops cost all work.
+
+    The latter take the last empty nodes, so that the others have to bind nodes with guests.
+    """
+    owned = pools(a=8 * rng.randint(2, 4), b=16, c=8 * rng.randint(1, 2), d=8)
+    story = []
+    for pool in owned:
+        jobs, span, widths = (
+            (60, 100, [1, 1, 2, 4, 8, 16]) if pool.name in "ab" else (12, 1500, [1, 8, 8])
+        )
+        for i in range(jobs):
+            arrival = job(f"{pool.name}{i}").gpus(rng.choice(widths)).pool(pool.name)
+            arrival = arrival.at(rng.randint(0, span))
+            runs = rng.choice([rng.randint(1, 9), rng.randint(1, 150), rng.randint(100, 900)])
+            story.append(preemptible(arrival.runs(runs), RESTART))
+    story.sort(key=lambda arrival: arrival.job.submit)
+    return owned, story
+
+
+def lateness(owned, story, recall=RECALL):
+    """By job: seconds by which it ends later than alone, under `SiaRecall` in cells.
+
+    Also the number of stops. Each dedicated job gets the GPUs of a node that it would get alone.
+    """
     core = Core(owned, SiaRecall(RecallParams(recall)), SMALL, nodes_of(owned))
     durations, ends, stops = {a.job.id: a.duration for a in story}, {}, 0
+    before = {i: found for pool in owned for i, found in placed_alone(pool, story).items()}
     for now, events, decisions in play(
         core,
         story,
@@ -699,19 +748,48 @@ def lateness(owned, story, recall):
         ends |= {e.job_id: now for e in events if isinstance(e, JobFinished)}
         stops += sum(isinstance(decision, PreemptJob) for decision in decisions)
         assert not any(isinstance(decision, ProposalRefused) for decision in decisions)
+        for start in started_in(decisions):
+            if start.stream is Stream.DEDICATED:
+                assert gpus_of(start) == before[start.job_id][1], (now, start)
     core.check()
-    before = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
-    return {i: ends[i] - start - durations[i] for i, start in before.items()}, stops
+    return {i: ends[i] - start - durations[i] for i, (start, _) in before.items()}, stops
 
 
-def test_recall_with_perfect_forecasts_makes_no_job_later_than_alone():
+@pytest.mark.parametrize("drawn", [stopped_often, crowded])
+def test_recall_with_perfect_forecasts_makes_no_job_later_than_alone(drawn):
     stops, rounds = 0, budget(ci=36, soak=1000)
     for seed in range(rounds):
         rng = Random(seed)
-        late, stopped = lateness(*stopped_often(rng), rng.choice([RECALL, RECALL, 0.5, 1.0]))
+        late, stopped = lateness(*drawn(rng), rng.choice([RECALL, RECALL, 0.5, 1.0]))
         assert max(late.values()) <= 0.001, (seed, max(late, key=late.get))
         stops += stopped
     assert stops > rounds / 2
+
+
+IN_ITS_OWN_WAY = [
+    job("own").gpus(16).runs(30),
+    job("other").gpus(8).pool("c").runs(500),
+    preemptible(job("sibling").gpus(2).pool("c").at(1).runs(20), RESTART),  # GPUs 0 and 1
+    job("wide").gpus(16).at(2).runs(500),
+    preemptible(job("guest").at(3).runs(500), RESTART),  # GPU 2 of the node of b
+    job("owner").gpus(8).pool("b").at(10).runs(500),  # takes the third node of a
+    *(job(job_id).gpus(gpus).at(31).runs(seconds) for job_id, gpus, seconds in [
+        ("beside", 1, 5), ("b", 1, 40), ("c", 1, 10), ("quad", 4, 500),
+    ]),
+    job("e").at(50).runs(500),
+    job("pair").gpus(2).at(80).runs(10),
+]  # fmt: skip
+"""At 30 the pool of the guest has to bind a node, and only that in which the guest runs is left."""
+
+
+def test_a_guest_in_a_part_of_the_node_that_its_pool_binds_gets_the_gpus_that_it_would_have_alone():
+    owned = pools(a=24, b=8, c=8)
+    cells = nodes_of(owned)
+    found = recalled(owned, IN_ITS_OWN_WAY, cells=cells)
+    assert (3, "start", "guest") in found
+    assert at(found, 30) == [("start", "wide"), ("stop", "guest"), ("start", "guest")]
+    late, _ = lateness(owned, IN_ITS_OWN_WAY)
+    assert max(late.values()) <= 0, "with the guest on GPU 3, `pair` waits for two GPUs until 530"
 
 
 SLOWED = [

@@ -36,7 +36,7 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.placing import Price
 from sia.contract.policy import Changes, Needs
-from sia.contract.proposals import Preempt, Proposals, Start
+from sia.contract.proposals import Preempt, Proposals, ReserveCells, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import MAX_GROUP, RECALL
 from sia.model import NEVER_STOPPED, RESTART, Stream
@@ -338,29 +338,38 @@ class SiaRecall(Sia):
         """In a cluster with cells, stop the cheapest jobs that block a pool's head.
 
         Only if all blocking jobs may be stopped. They may be of other sharing groups, whose jobs
-        use the same chain.
+        use the same chain. A head that runs as a guest in just the cells that its pool would bind
+        for it keeps them.
         """
-        for stopped in self._blocking(job):
-            yield from self._stop_in_cells(stopped, job)
+        places, runs = self.state.places, job.stream is Stream.SPARE
+        assert places is not None, "the virtual queue exists only with cells"
+        if runs and job.job.id in self.state.jobs and not places.is_reserved(job.job.id):
+            yield ReserveCells(job, around=True)
+        if not places.is_home(job.job.id):
+            for stopped in self._blocking(job):
+                yield from self._stop_in_cells(stopped, job)
 
     def _blocking(self, head: JobStateView) -> list[JobStateView]:
-        """Return the jobs to stop so that a head within quota gets cells; [] if no stop helps."""
+        """Return the jobs to stop so that a head within quota gets cells; [] if no stop helps.
+
+        The head is one of them if it runs as a guest in a part of the cell that its pool has to
+        bind. If it stayed there, it and the next jobs of its pool would get other parts of that
+        cell than alone.
+        """
         guests, places, pool = self._guests(), self.state.places, head.pool
         assert places is not None, "the virtual queue exists only with cells"
         if not any(guests.maps) or pool.dedicated + head.job.width > pool.quota:
             return []
         price = self._price_for(head)
-        ways: Iterable[Iterable[str]] = (
-            [places.in_reserved(head.job.id)]
-            if places.is_reserved(head.job.id)
-            else (
-                places.blocking_spare_jobs(pool.name, head.job.width, price, whole=whole)
-                for whole in (True, False)
+        reserved = places.is_reserved(head.job.id)
+        for whole in (True, False):
+            names: Iterable[str] = (
+                places.in_reserved(head.job.id)
+                if reserved
+                else places.blocking_spare_jobs(pool.name, head.job.width, price, whole=whole)
             )
-        )
-        for names in ways:
             if all(price(job_id) < inf for job_id in names):
-                stops = [guests[job_id] for job_id in names if job_id != head.job.id]
+                stops = [guests[name] for name in names if whole or name != head.job.id]
                 return stops + self._too_many(head, stops)
         return []
 
@@ -428,6 +437,8 @@ class SiaRecall(Sia):
     def _settle_turn(self, job: JobStateView) -> Proposals:
         """Move a job to its own cells at its turn if it could not be stopped later."""
         assert self.state.places is not None, "the virtual queue exists only with cells"
+        if self.state.places.is_home(job.job.id):
+            return
         relies = job.job.id in self._stoppable[job.pool.group].jobs and not self._may_stay(job)
         if not relies or self.state.places.in_reserved(job.job.id):
             return

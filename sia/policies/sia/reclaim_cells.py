@@ -22,7 +22,7 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Turn
-from sia.contract.proposals import Proposals, ReserveCells, Start
+from sia.contract.proposals import Proposals, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.limits import MAX_STOPS
 from sia.model import NEVER_STOPPED, Stream
@@ -131,21 +131,6 @@ class ReclaimInCells(SiaRecall):
     def _is_waited_for(self, guest: JobStateView) -> bool:
         """Return whether a guest must not be stopped."""
         return not _may_stop(guest)
-
-    def _clear_turn(self, job: JobStateView) -> Proposals:
-        """Let a guest keep its cells if its pool can bind them; else stop guests that block it."""
-        places, runs = self.state.places, job.stream is Stream.SPARE
-        assert places is not None, "there are cells"
-        if runs and job.job.id in self.state.jobs and not places.is_reserved(job.job.id):
-            yield ReserveCells(job, around=True)
-        if not places.is_home(job.job.id):
-            yield from super()._clear_turn(job)
-
-    def _settle_turn(self, job: JobStateView) -> Proposals:
-        """Let a guest continue in its own cells, unless it already runs there."""
-        assert self.state.places is not None, "there are cells"
-        if not self.state.places.is_home(job.job.id):
-            yield from super()._settle_turn(job)
 
     def _release(self, job: JobStateView) -> Proposals:
         """Stop the guests in reserved cells before these become open cells of the pool."""

@@ -16,18 +16,30 @@ from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from sia.policies.sia.reclaim import SiaReclaim
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
-from tests.sia.test_places import EXACT, alone, nodes_of, preemptible, stopped_often
+from tests.sia.test_places import (
+    EXACT,
+    IN_ITS_OWN_WAY,
+    gpus_of,
+    nodes_of,
+    placed_alone,
+    preemptible,
+    stopped_often,
+)
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
 
 
 class Life:
-    """A story played under `sia-reclaim`: starts, stops, and lateness by job."""
+    """A story played under `sia-reclaim`: starts, stops, and lateness by job.
+
+    `moved` are dedicated jobs on other GPUs of a node than those that they would have alone.
+    """
 
     def __init__(self, owned, story, *, stops=2, estimates=None):
         self.core = Core(owned, SiaReclaim(ReclaimParams(stops)), SMALL, nodes_of(owned))
         durations = {arrival.job.id: arrival.duration for arrival in story}
-        self.found, self.stops, ends = [], {}, {}
+        self.found, self.stops, self.moved, ends = [], {}, [], {}
+        before = {i: found for pool in owned for i, found in placed_alone(pool, story).items()}
         for now, events, decisions in play(
             self.core,
             story,
@@ -40,11 +52,13 @@ class Life:
                 assert not isinstance(decision, ProposalRefused), decision
                 if isinstance(decision, StartJob):
                     self.found.append((now, "start", decision.job_id, decision.stream.value))
+                    dedicated = decision.stream is Stream.DEDICATED
+                    if dedicated and gpus_of(decision) != before[decision.job_id][1]:
+                        self.moved.append(decision.job_id)
                 elif isinstance(decision, PreemptJob):
                     self.found.append((now, "stop", decision.job_id, ""))
                     self.stops[decision.job_id] = self.stops.get(decision.job_id, 0) + 1
-        before = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
-        self.late = {i: ends[i] - start - durations[i] for i, start in before.items()}
+        self.late = {i: ends[i] - start - durations[i] for i, (start, _) in before.items()}
 
 
 def restarting(*jobs):
@@ -93,6 +107,13 @@ def test_a_guest_elsewhere_restarts_in_its_own_cells_when_its_turn_comes():
         (50.0, "stop", "guest", ""),
         (50.0, "start", "guest", "dedicated"),
     ]
+    assert max(life.late.values()) <= 0
+
+
+def test_a_guest_in_a_part_of_the_node_that_its_pool_binds_gets_the_gpus_that_it_would_have_alone():
+    life = Life(pools(a=24, b=8, c=8), restarting(*IN_ITS_OWN_WAY))
+    assert (30.0, "stop", "guest", "") in life.found
+    assert not life.moved
     assert max(life.late.values()) <= 0
 
 
@@ -241,6 +262,7 @@ def test_nobody_is_later_than_alone_whatever_the_estimates(costs):
         wrong = {a.job.id: a.duration * rng.choice([0.1, 1.0, 3.0]) for a in story}
         life = Life(owned, story, estimates=wrong)
         assert max(life.late.values()) <= 0.001, (seed, max(life.late, key=life.late.get))
+        assert not life.moved, seed
         stops += sum(life.stops.values())
         sooner -= sum(life.late.values())
     assert stops > rounds
