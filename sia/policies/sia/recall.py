@@ -437,9 +437,13 @@ class SiaRecall(Sia):
     def _settle_turn(self, job: JobStateView) -> Proposals:
         """Move a job to its own cells at its turn if it could not be stopped later."""
         assert self.state.places is not None, "the virtual queue exists only with cells"
+        stoppable = job.job.id in self._stoppable[job.pool.group].jobs
         if self.state.places.is_home(job.job.id):
+            if stoppable:
+                self._take(job)  # its cells are its pool's, and in use
+                self._reserve(job.pool)
             return
-        relies = job.job.id in self._stoppable[job.pool.group].jobs and not self._may_stay(job)
+        relies = stoppable and not self._may_stay(job)
         if not relies or self.state.places.in_reserved(job.job.id):
             return
         now, cost = self.state.now, job.job.stop_seconds
