@@ -42,7 +42,7 @@ from replay.logs.limits import MAX_RUNS
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, refuse_idle
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
-from replay.report.terminal import progress_bars, show_foresight, show_verdict
+from replay.report.terminal import PRINT_EVERY, progress_bars, show_foresight, show_verdict
 from replay.run.output import write_rows
 from replay.run.predictors import trained_until
 from replay.run.run import BASELINE, Settings
@@ -65,9 +65,6 @@ WARMUP = 2 * DAY
 
 INTERRUPTED = 130
 """Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
-
-PRINT_EVERY = 10.0
-"""Seconds between two lines of progress without a terminal."""
 
 
 class Numbers(click.ParamType[list[Any]]):

@@ -19,7 +19,7 @@ from replay.experiment.run import checksum
 from replay.logs.importers.workload import read_workload
 from replay.logs.limits import MAX_LOAD
 from replay.logs.read import read_pools, read_trace
-from replay.report.terminal import progress_bars
+from replay.report.terminal import PRINT_EVERY, progress_bars
 from replay.run.output import write_json, write_rows
 from replay.search.algorithms import algorithms
 from replay.search.front import front_json, show_front, show_point
@@ -49,9 +49,6 @@ FRONT, POINTS, FIGURE = "front.json", "points.csv", "front"
 
 INTERRUPTED = 130
 """Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
-
-PRINT_EVERY = 10.0
-"""Seconds between two lines of progress without a terminal."""
 
 LOAD = 0.8
 """Default load of a workload given as distributions, which do not state a rate of arrival."""

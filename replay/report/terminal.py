@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import click
@@ -17,6 +18,9 @@ from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.policies import load
 from sia.wording import counted, decimal, duration, percent
+
+PRINT_EVERY = 10.0
+"""Seconds between two lines of progress without a terminal."""
 
 WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
 """Options that replace knowledge of the future by forecasts."""
@@ -110,16 +114,31 @@ def show_foresight(settings: Settings) -> None:
     click.echo(f"note: known in advance, unlike in a live system: {who}{fix}")
 
 
-def _echo_when_done(policy: str, done: int, jobs: int) -> None:
-    if done == jobs:
-        click.echo(f"{policy}: {counted(jobs, 'job')} replayed", err=True)
+class _ReplayLines:
+    """Progress without a terminal: a line for each replayed policy, and others in long replays."""
+
+    def __init__(self) -> None:
+        self._began = self._printed = monotonic()
+
+    def __call__(self, policy: str, done: int, jobs: int) -> None:
+        now = monotonic()
+        if done == jobs:
+            click.echo(f"{policy}: {counted(jobs, 'job')} replayed", err=True)
+            self._began = now
+        elif now - self._printed >= PRINT_EVERY:
+            took = duration(now - self._began)
+            line = f"{policy}: {done:,} of {counted(jobs, 'job')} have ended, after {took}"
+            click.echo(line, err=True)
+        else:
+            return
+        self._printed = now
 
 
 @contextmanager
-def progress_bars(fallback: ProgressCallback = _echo_when_done) -> Iterator[ProgressCallback]:
-    """Yield a progress callback: bars on a terminal, else `fallback` (one line per policy)."""
+def progress_bars(fallback: ProgressCallback | None = None) -> Iterator[ProgressCallback]:
+    """Yield a progress callback: bars on a terminal, else `fallback`, by default lines of text."""
     if not sys.stderr.isatty():
-        yield fallback
+        yield fallback or _ReplayLines()
         return
     from rich.console import Console  # noqa: PLC0415  import takes a tenth of a small replay
     from rich.markup import escape  # noqa: PLC0415
@@ -128,6 +147,7 @@ def progress_bars(fallback: ProgressCallback = _echo_when_done) -> Iterator[Prog
         MofNCompleteColumn,
         Progress,
         TextColumn,
+        TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
@@ -135,6 +155,7 @@ def progress_bars(fallback: ProgressCallback = _echo_when_done) -> Iterator[Prog
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeElapsedColumn(),  # it moves on also while a policy waits for its solver
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

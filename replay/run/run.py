@@ -46,8 +46,8 @@ BASELINE = "fcfs"
 ReplayProgress = Callable[[str, int, int], None]
 """Called from time to time with a policy's label, the number of ended jobs, and of all jobs."""
 
-PROGRESS_EVERY = 4096
-"""Instants between two progress calls: a few calls per second at no measurable cost."""
+PROGRESS_EVERY = 0.25
+"""Seconds between two progress calls. A call comes between two instants, however few there are."""
 
 
 NO_PARAMS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
@@ -262,7 +262,7 @@ def replay_one(
         run_times=policy.needs.run_times and "run times" not in known,
     )
     reports = progress_of(trace, settings.parts)
-    began = perf_counter()
+    began = told = perf_counter()
     for instant in play(
         core,
         arrivals if loop is None else loop.without_predecessor,
@@ -276,14 +276,16 @@ def replay_one(
         recorder.take(instant)
         if reports:
             recorder.schedule.reports += sum(type(e) is JobProgressed for e in instant.events)
-        if progress is not None and not recorder.schedule.instants % PROGRESS_EVERY:
-            progress(label, recorder.ended, len(arrivals))
+        if progress is not None and perf_counter() >= told + PROGRESS_EVERY:
+            told = perf_counter()
+            if recorder.ended < len(arrivals):
+                progress(label, recorder.ended, len(arrivals))
     recorder.schedule.seconds = perf_counter() - began
     recorder.schedule.solver = solve
     recorder.schedule.too_wide = len(trace.arrivals) - len(arrivals)
     if isinstance(core, ForetellingCore):
-        told = core.told
-        recorder.schedule.predictions = [told.get(a.job.id) for a in trace.arrivals]
+        predicted = core.told
+        recorder.schedule.predictions = [predicted.get(a.job.id) for a in trace.arrivals]
     recorder.schedule.leave_out_trials()
     if progress is not None:
         progress(label, len(arrivals), len(arrivals))

@@ -26,11 +26,12 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import Room, is_within, joined_later, moved
+from sia.policies.chronus.leases.lists import Room, is_within, moved
 from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.placing.allocator import Allocator
 from sia.policies.chronus.profiler import Profiler, ProfilerMemory, TrialRow
+from sia.policies.chronus.standing import StandingPlan
 from sia.state.nodes import NodeCounts, NodeTable
 
 MOST_LEASES = 20_000
@@ -119,6 +120,8 @@ class LeaseBook:
         self.moved: dict[str, None] = {}
         self._never: dict[str, None] = {}  # jobs that must not be stopped
         self._claimed: dict[str, tuple[tuple[Any, ...], Claim]] = {}  # claims, and what they are of
+        self._current: StandingPlan | None = None
+        self._touched: dict[str, None] = {}  # jobs that have changed since `current`
         self.reserve()
 
     def memory(self) -> BookMemory:
@@ -152,9 +155,14 @@ class LeaseBook:
     def take(self, job: JobStateView) -> None:
         """Add a job, or replace its earlier version."""
         self.jobs[job.job.id] = job
+        self.touch(job.job.id)
         self._never.pop(job.job.id, None)
         if job.job.preemptible == NEVER_STOPPED:
             self._never[job.job.id] = None
+
+    def touch(self, job_id: str) -> None:
+        """Note that a job has started, stopped or changed."""
+        self._touched[job_id] = None
 
     def is_new(self, job: JobStateView) -> bool:
         """Return whether a job is unknown to the book and has never run."""
@@ -181,6 +189,7 @@ class LeaseBook:
         jobs: dict[str, Any]
         for jobs in (self.plan, self.anew, self.over, self.told, self.moved, self._claimed):
             jobs.pop(job_id, None)
+        self.touch(job_id)
 
     def refresh(self, less: int | None = None) -> None:
         """Compute the GPUs that guaranteed jobs may use.
@@ -296,23 +305,88 @@ class LeaseBook:
 
     def claims(self, now: float, lease: int) -> list[Claim]:
         """Return the claims of the guaranteed jobs that need a lease from this one on."""
-        found, uses = list[Claim](), dict[tuple[int, str], Room]()
-        for job_id, leases in self.plan.items():
-            if job_id in self.anew:
-                continue
-            job = self.jobs[job_id]
-            left = self.left(job, now, lease)
-            if left <= ROUNDING if job_id not in self.over else leases[-1] < lease:
-                continue
-            size = job.width, job.pool.name
-            if size not in uses:
-                uses[size] = self.uses(job)
-            key = job.job, left, lease, job.stream is not None, uses[size]
-            known = self._claimed.get(job_id)
-            if known is None or known[0][0] is not job.job or known[0][1:] != key[1:]:
-                known = self._claimed[job_id] = key, self.claim(job, now, lease, uses[size])
-            found.append(known[1])
+        uses = dict[tuple[int, str], Room]()
+        found = (self._claim_of(job_id, now, lease, uses) for job_id in self.plan)
+        return [claim for claim in found if claim is not None]
+
+    def _claim_of(
+        self, job_id: str, now: float, lease: int, uses: dict[tuple[int, str], Room]
+    ) -> Claim | None:
+        """Return the claim of a guaranteed job, or None if it needs no lease from this one on.
+
+        `uses` keeps the results of `uses` by width and pool.
+        """
+        if job_id in self.anew:
+            return None
+        job, leases = self.jobs[job_id], self.plan[job_id]
+        left = self.left(job, now, lease)
+        if left <= ROUNDING if job_id not in self.over else leases[-1] < lease:
+            return None
+        size = job.width, job.pool.name
+        if size not in uses:
+            uses[size] = self.uses(job)
+        key = job.job, left, lease, job.stream is not None, uses[size]
+        known = self._claimed.get(job_id)
+        if known is None or known[0][0] is not job.job or known[0][1:] != key[1:]:
+            known = self._claimed[job_id] = key, self.claim(job, now, lease, uses[size])
+        return known[1]
+
+    def current(self, now: float, lease: int) -> StandingPlan:
+        """Return the claims and the plan from a lease on, which is the next one to be given.
+
+        O(jobs that have changed · spans of leases); O(jobs) for the first call for each lease.
+        """
+        key, found = (lease, self.given, self.sizes, self.owned), self._current
+        if found is not None and found.key == key:
+            changed = [i for i in (*self._touched, *found.moving) if i in self.plan]
+            claims = {i: self._claim_of(i, now, lease, {}) for i in dict.fromkeys(changed)}
+            if all(i in found.claims for i, claim in claims.items() if claim is not None):
+                for job_id in (*self._touched, *found.moving):
+                    if claims.get(job_id) is None:
+                        found.drop(job_id)
+                for claim in claims.values():
+                    self._put(found, claim, lease)
+                self._touched.clear()
+                return found
+        found = self._current = StandingPlan(key, self.room)
+        for claim in self.claims(now, lease):
+            self._put(found, claim, lease)
+        self._touched.clear()
         return found
+
+    def _put(self, found: StandingPlan, claim: Claim | None, lease: int) -> None:
+        """Add a claim with its leases to a standing plan."""
+        if claim is None:
+            return
+        job_id, leases = claim.job_id, self.plan[claim.job_id]
+        later = self._later(claim, lease)
+        found.put(claim, later)
+        found.cut.pop(job_id, None)
+        if len(leases) - bisect_left(leases, lease) > len(later):
+            found.cut[job_id] = None
+        found.moving.pop(job_id, None)
+        if self.jobs[job_id].stream is not None and self.given not in leases:
+            found.moving[job_id] = None
+
+    def _later(self, claim: Claim, lease: int) -> tuple[int, ...]:
+        """Return the leases of a job from `lease` on, numbered from it, as far as it needs them."""
+        leases = self.plan[claim.job_id]
+        first = bisect_left(leases, lease)
+        return moved(leases[first : first + claim.leases], -lease)
+
+    def add(self, claim: Claim, leases: Sequence[int], lease: int) -> None:
+        """Add a job to the plan: its leases, numbered from `lease`, are free in `current`.
+
+        The other jobs give up the leases that they no longer need.
+        """
+        found = self._current
+        assert found is not None
+        for job_id in found.cut:
+            self._set(job_id, found.plan[job_id], lease)
+        found.cut.clear()
+        self._set(claim.job_id, leases, lease)
+        found.put(claim, tuple(leases))
+        self.touch(claim.job_id)
 
     def open(self, now: float, lease: int) -> None:
         """Begin the cycle of a lease: find the jobs that need a new lease.
@@ -325,10 +399,13 @@ class LeaseBook:
             left = self.left(job, now, lease)
             if is_up(job, now):
                 self.anew[job_id] = self.over[job_id] = None
+                self.touch(job_id)
             elif left > ROUNDING:
-                self.over.pop(job_id, None)
+                if self.over.pop(job_id, "") is None:
+                    self.touch(job_id)
                 if not self._is_enough(self.claim(job, now, lease), leases, lease):
                     self.anew[job_id] = None
+                    self.touch(job_id)
 
     def _is_enough(self, claim: Claim, leases: Sequence[int], lease: int) -> bool:
         last = bisect_left(leases, lease) + claim.leases - 1
@@ -336,13 +413,7 @@ class LeaseBook:
 
     def standing(self, claims: Iterable[Claim], lease: int) -> LeasePlan:
         """Return the present plan, numbered from `lease`, without leases that are not needed."""
-        plan = LeasePlan()
-        for claim in claims:
-            leases = self.plan[claim.job_id]
-            first = bisect_left(leases, lease)
-            later = leases[first : first + claim.leases]
-            plan[claim.job_id] = moved(later, -lease)
-        return plan
+        return {claim.job_id: self._later(claim, lease) for claim in claims}
 
     def holds(self, claims: Sequence[Claim], plan: LeasePlan) -> bool:
         """Return whether a plan gives each job enough leases, and all fit. O(spans of leases)."""
@@ -371,22 +442,26 @@ class LeaseBook:
 
     def adopt(self, plan: Mapping[str, Sequence[int]], lease: int) -> None:
         """Replace the plan from `lease` on by one that is numbered from `lease`."""
+        self._current = None
         for job_id, leases in plan.items():
-            known = self.plan.get(job_id, ())
-            before = known[bisect_left(known, self.given) : bisect_left(known, lease)]
-            found = (*before, *moved(leases, lease))
-            if known and found and known[-1] != found[-1]:
-                self.moved[job_id] = None
-            self.plan[job_id] = found
+            self._set(job_id, leases, lease)
+
+    def _set(self, job_id: str, leases: Sequence[int], lease: int) -> None:
+        """Replace the leases of a job from `lease` on by leases that are numbered from it."""
+        known = self.plan.get(job_id, ())
+        before = known[bisect_left(known, self.given) : bisect_left(known, lease)]
+        found = (*before, *moved(leases, lease))
+        if known and found and known[-1] != found[-1]:
+            self.moved[job_id] = None
+        self.plan[job_id] = found
 
     def soonest(self, job: JobStateView, now: float) -> float | None:
         """Return when a job could end on GPUs that the plan leaves free; None for never.
 
-        O(guaranteed jobs · leases).
+        O(guaranteed jobs + spans of leases).
         """
         lease = self.next_lease(now)
-        claim, claims = self.claim(job, now, lease), self.claims(now, lease)
-        leases = joined_later(claims, self.room, self.standing(claims, lease), claim)
+        leases = self.current(now, lease).find_later(self.claim(job, now, lease))
         if leases is None:
             return None
         return self.planned_end(job, now, [lease + k for k in leases])
@@ -438,13 +513,15 @@ class LeaseBook:
     def _used(self) -> dict[int, dict[str, int]]:
         """Return how many GPUs, rounded up, each lease of the plan takes, by pool.
 
+        Leases before the present one are left out.
+
         O(jobs · leases).
         """
         used: dict[int, dict[str, int]] = {}
         for job_id, leases in self.plan.items():
             job = self.jobs[job_id]
             gpus, name = self.sizes.rounded(job.width), job.pool.name
-            for n in leases:
+            for n in leases[bisect_left(leases, self.given) :]:
                 sums = used.setdefault(n, {})
                 sums[name] = sums.get(name, 0) + gpus
         return used

@@ -106,8 +106,14 @@ class Chronus(Policy):
 
     def left(self, job: JobStateView) -> None:
         """Forget a job that was cancelled; one that was started stays known."""
+        book = self._books[job.pool.group]
+        book.touch(job.job.id)
         if job.job.id not in self.state.jobs:
-            self._books[job.pool.group].forget(job.job.id, self.state.now)
+            book.forget(job.job.id, self.state.now)
+
+    def progressed(self, job: JobStateView) -> None:
+        """Compute its claim anew."""
+        self._books[job.pool.group].touch(job.job.id)
 
     def finished(self, job: JobStateView) -> None:
         """Forget a job that ended."""

@@ -115,14 +115,23 @@ class Promises:
 
     def _join(self, book: LeaseBook, job: JobStateView, now: float, lease: int) -> Proposals:
         """Promise a deadline if a heuristic finds a plan with the job, else ask a solver."""
-        claims, claim = book.claims(now, lease), book.claim(job, now, lease)
+        current, claim = book.current(now, lease), book.claim(job, now, lease)
+        if current.is_hopeless(claim):
+            yield from self._refuse(book, job, now)
+            return
+        if job.job.id not in book.plan and current.holds:
+            leases = current.find(claim)
+            if leases is not None:
+                book.add(claim, leases, lease)
+                yield self._told(book, job, now)
+                return
+        claims = [*current.claims.values()]
         both = (*claims, claim)
         if is_impossible(both, book.room):
             yield from self._refuse(book, job, now)
             return
-        standing = book.standing(claims, lease)
-        plan = joined(claims, book.room, standing, claim)
-        plan = plan or rearranged(claims, book.room, standing, claim)
+        plan = joined(claims, book.room, current.plan, claim)
+        plan = plan or rearranged(claims, book.room, current.plan, claim)
         if plan is not None:
             yield from self._promise(book, job, now, plan, lease)
             return
@@ -138,10 +147,14 @@ class Promises:
         book.anew.pop(job.job.id, None)
         book.adopt(plan, lease)
         if not known:
-            leases = [lease + k for k in plan[job.job.id]]
-            end = book.planned_end(job, now, leases)
-            step = book.told[job.job.id] = job.job.step_met(end) or 0
-            yield Promise(job, step, end)
+            yield self._told(book, job, now)
+
+    def _told(self, book: LeaseBook, job: JobStateView, now: float) -> Promise:
+        """Return the promise to a job that the plan now contains."""
+        book.asking.pop(job.job.id, None)
+        end = book.planned_end(job, now, book.plan[job.job.id])
+        step = book.told[job.job.id] = job.job.step_met(end) or 0
+        return Promise(job, step, end)
 
     def tell(self, book: LeaseBook, now: float) -> Proposals:
         """Promise another step to the jobs that will now end by another one than promised.

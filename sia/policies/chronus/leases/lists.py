@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from operator import le, sub
+from operator import add, le, sub
 from typing import Any
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
@@ -22,18 +22,16 @@ Room = tuple[int, ...]
 Order = Callable[[tuple[int, Claim]], Any]
 
 
-class _Free:
+class FreeLeases:
     """Free GPUs and places, stored as spans of leases with equal values; plans have few spans."""
 
     def __init__(self, room: Room) -> None:
+        """Start with the whole room free in every lease."""
         self._begins = [0]  # the first lease of each span, which ends with the next one
         self._left = [room]  # free in each span; the last span has no end
 
-    def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
-        """Take the first free leases before `within` for a job, and return them.
-
-        If there are too few, return None and take none.
-        """
+    def find(self, claim: Claim, within: int) -> list[range] | None:
+        """Return the first free leases before `within` for a job; None if there are too few."""
         uses, wanted, found = claim.uses, claim.leases, list[range]()
         need, single, begins = uses[0], len(uses) == 1, self._begins
         for n, left in enumerate(self._left):
@@ -45,19 +43,33 @@ class _Free:
                 found.append(range(begin, end))
                 wanted -= end - begin
                 if not wanted:
-                    self._use(uses, found)
-                    return tuple(chain.from_iterable(found))
+                    return found
         return None
+
+    def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
+        """Take the first free leases before `within` for a job, and return them.
+
+        If there are too few, return None and take none.
+        """
+        found = self.find(claim, within)
+        if found is None:
+            return None
+        self._change(sub, claim.uses, found)
+        return tuple(chain.from_iterable(found))
 
     def use(self, claim: Claim, leases: Sequence[int]) -> None:
         """Use these leases, which must ascend."""
-        self._use(claim.uses, spans(leases))
+        self._change(sub, claim.uses, spans(leases))
 
-    def _use(self, uses: Room, found: Iterable[range]) -> None:
+    def give_back(self, claim: Claim, leases: Sequence[int]) -> None:
+        """Make leases free again that a job has used."""
+        self._change(add, claim.uses, spans(leases))
+
+    def _change(self, by: Callable[[int, int], int], uses: Room, found: Iterable[range]) -> None:
         for span in found:
             begin, end = self._split(span.start), self._split(span.stop)
             for n in range(begin, end):
-                self._left[n] = tuple(map(sub, self._left[n], uses))
+                self._left[n] = tuple(map(by, self._left[n], uses))
 
     def _split(self, at: int) -> int:
         """Return the index of the span that begins at a lease; split a span if necessary."""
@@ -95,7 +107,7 @@ def moved(leases: Sequence[int], by: int) -> tuple[int, ...]:
 
 def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
     """Return whether no lease of a plan is used by more than fits. O(spans of leases)."""
-    free = _Free(room)
+    free = FreeLeases(room)
     for claim in claims:
         free.use(claim, plan[claim.job_id])
     return not free.is_overfull
@@ -165,7 +177,7 @@ def best_of(claims: Sequence[Claim], plans: Sequence[LeasePlan]) -> LeasePlan | 
 
 
 def _listed(claims: Sequence[Claim], room: Room, order: Order) -> LeasePlan | None:
-    free, plan = _Free(room), LeasePlan()
+    free, plan = FreeLeases(room), LeasePlan()
     for _, claim in sorted(enumerate(claims), key=order):
         for within, _ in claim.steps:
             leases = free.take(claim, within) if within >= claim.leases else None
@@ -179,25 +191,11 @@ def _listed(claims: Sequence[Claim], room: Room, order: Order) -> LeasePlan | No
 
 def joined(claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim) -> LeasePlan | None:
     """Return a plan with one more job, whose leases are free in `plan`, or None. O(leases)."""
-    free = _Free(room)
+    free = FreeLeases(room)
     for claim in claims:
         free.use(claim, plan[claim.job_id])
     leases = free.take(more, more.last)
     return None if leases is None else {**plan, more.job_id: leases}
-
-
-def joined_later(
-    claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim
-) -> tuple[int, ...] | None:
-    """Return the first leases that a plan leaves free for one more job, however late.
-
-    None if it is too wide. O(leases).
-    """
-    free = _Free(room)
-    for claim in claims:
-        free.use(claim, plan[claim.job_id])
-    last = max((leases[-1] for leases in plan.values() if leases), default=-1)
-    return free.take(more, last + 1 + more.leases)
 
 
 def is_impossible(claims: Sequence[Claim], room: Room) -> bool:

@@ -1,0 +1,83 @@
+"""The claims and leases of the guaranteed jobs from one lease on, kept between submissions.
+
+To decide on one more job, only the leases that are still free matter. They stay the same from one
+submission to the next, except for the jobs that were promised, have ended or have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from sia.policies.chronus.leases.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.lists import FreeLeases, Room
+
+
+class StandingPlan:
+    """The present plan, numbered from a lease, and the leases that it leaves free.
+
+    Attributes:
+        key: What the numbers depend on besides the jobs.
+        claims: The claims of the guaranteed jobs that need leases, in the order of the plan.
+        plan: Their leases, without those that they do not need.
+        cut: Jobs that have more leases than they need.
+        moving: Jobs that run without a lease, so that their claims change with time.
+    """
+
+    def __init__(self, key: tuple[Any, ...], room: Room) -> None:
+        """Start without jobs."""
+        self.key = key
+        self.claims: dict[str, Claim] = {}
+        self.plan: LeasePlan = {}
+        self.cut: dict[str, None] = {}
+        self.moving: dict[str, None] = {}
+        self._room, self._free = room, FreeLeases(room)
+        self._short: dict[str, None] = {}  # jobs whose leases do not suffice
+
+    def put(self, claim: Claim, leases: tuple[int, ...]) -> None:
+        """Add a job with its leases, or replace what was known of it. O(spans of leases)."""
+        job_id, known = claim.job_id, self.claims.get(claim.job_id)
+        if known == claim and self.plan[job_id] == leases:
+            return
+        if known is not None:
+            self._free.give_back(known, self.plan[job_id])
+        self._short.pop(job_id, None)
+        if len(leases) != claim.leases or not leases or leases[-1] >= claim.last:
+            self._short[job_id] = None
+        self._free.use(claim, leases)
+        self.claims[job_id], self.plan[job_id] = claim, leases
+
+    def drop(self, job_id: str) -> None:
+        """Remove a job, if it is known."""
+        for jobs in (self.cut, self.moving, self._short):
+            jobs.pop(job_id, None)
+        claim = self.claims.pop(job_id, None)
+        if claim is not None:
+            self._free.give_back(claim, self.plan.pop(job_id))
+
+    @property
+    def holds(self) -> bool:
+        """Whether every job has enough leases before its last step, and all fit. O(spans)."""
+        return not self._short and not self._free.is_overfull
+
+    def find(self, claim: Claim) -> tuple[int, ...] | None:
+        """Return the first free leases with which one more job meets its last step, or None.
+
+        O(spans of leases).
+        """
+        return _numbers(self._free.find(claim, claim.last))
+
+    def find_later(self, claim: Claim) -> tuple[int, ...] | None:
+        """Return the first free leases for one more job, however late; None if it is too wide."""
+        last = max((leases[-1] for leases in self.plan.values() if leases), default=-1)
+        return _numbers(self._free.find(claim, last + 1 + claim.leases))
+
+    def is_hopeless(self, claim: Claim) -> bool:
+        """Return whether a job could not be promised anything even if it were alone."""
+        too_wide = any(need > have for need, have in zip(claim.uses, self._room, strict=True))
+        return too_wide or claim.leases > claim.last
+
+
+def _numbers(found: Iterable[Sequence[int]] | None) -> tuple[int, ...] | None:
+    return None if found is None else tuple(chain.from_iterable(found))
