@@ -11,7 +11,8 @@ Draws whose load on 48 GPUs over the four days is not within 1.00 to 1.04 are pa
 are 1.2 to 2 run times after the submission; estimates are true. `--above 300` leaves out the jobs
 of up to 300 s, as the workloads of the paper do; their load is next to nothing. Prints a line for
 each piece, mix and policy as JSON, and means with intervals at the end:
-python -m benchmarks.policies.deadlines.
+python -m benchmarks.policies.deadlines. `--keep` adds the lines to the stored results
+(benchmarks/results/policies/chronus_pieces.json).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from multiprocessing import Pool as Processes
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from benchmarks.common import TRACES
+from benchmarks.common import RESULTS, TRACES, keep
 from replay.deadlines.rewards import GUARANTEED, UNGUARANTEED, deadline_measures
 from replay.deadlines.workloads import PHILLY_WEEKS, Mix, with_deadlines
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import merged, shortened, slice_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
-from sia.model import Pool
+from sia.model import Options, Pool
 
 DAY = 86400.0
 GPUS, DAYS, SHARE, LONGEST = 48, 4, 6.0, 2 * DAY
@@ -54,6 +55,8 @@ class Piece(NamedTuple):
     mix: str
     policy: str
     trace: Trace
+    above: float = 0.0
+    resume_cost: float = 0.0
 
 
 def pieces(log: Trace, table: PoolTable, mix: Mix) -> Iterator[tuple[int, int, float, Trace]]:
@@ -83,7 +86,8 @@ def longer(trace: Trace, seconds: float) -> Trace:
 def measured(piece: Piece) -> dict[str, Any]:
     """Replay a piece, and return what came of its deadlines."""
     trace, table = piece.trace, PoolTable([Pool("all", GPUS)])
-    found = replay_one(trace, table, piece.policy, Settings([piece.policy]), None)
+    settings = Settings([piece.policy], options=Options(resume_cost=piece.resume_cost))
+    found = replay_one(trace, table, piece.policy, settings, None)
     measures = deadline_measures(trace, found.ends)
     labels = [found.promises[a.job.id].label for a in trace.arrivals if a.job.id in found.promises]
     kept = sum(
@@ -94,14 +98,25 @@ def measured(piece: Piece) -> dict[str, Any]:
         and found.promises[job.id].label == UNGUARANTEED
         and job.step_met(end) is not None
     )
+    jct = measures["best_effort_avg_jct_s"] or 0.0
     return {
         "day": piece.day, "seed": piece.seed, "load": round(piece.load, 3), "mix": piece.mix,
-        "policy": piece.policy, "jobs": len(trace.arrivals), "slo_jobs": measures["slo_jobs"],
-        "wdmr": round(measures["wdmr"], 5), "best_effort_avg_jct_s": round(
-            measures["best_effort_avg_jct_s"] or 0.0, 1),
+        "above": piece.above, "resume_cost": piece.resume_cost, "policy": piece.policy,
+        "jobs": len(trace.arrivals), "slo_jobs": measures["slo_jobs"],
+        "wdmr": round(measures["wdmr"], 5), "best_effort_avg_jct_s": round(jct, 1),
         "guaranteed": labels.count(GUARANTEED), "refused_in_time": kept,
         "seconds": round(found.seconds, 2),
     }  # fmt: skip
+
+
+def add_to_results(rows: list[dict[str, Any]]) -> None:
+    """Add rows to the stored ones; they replace rows of the same piece, options and policy."""
+    name = "policies/chronus_pieces"
+    path = RESULTS / f"{name}.json"
+    known = json.loads(path.read_text())["rows"] if path.exists() else []
+    keys = "day", "seed", "mix", "above", "resume_cost", "policy"
+    found = {tuple(row[key] for key in keys): row for row in [*known, *rows]}
+    keep(name, {"rows": [found[key] for key in sorted(found)]}, quiet=True)
 
 
 def main() -> None:
@@ -110,6 +125,8 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=10)
     parser.add_argument("--skip", type=int, default=0, help="pieces to pass over first")
     parser.add_argument("--above", type=float, default=0.0, help="only longer jobs, in seconds")
+    parser.add_argument("--resume-cost", type=float, default=0.0, help="seconds")
+    parser.add_argument("--keep", action="store_true", help="add the rows to the stored results")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--mix", default=",".join(MIXES))
@@ -118,7 +135,10 @@ def main() -> None:
     mixes = given.mix.split(",")
     drawn = zip(*(pieces(log, table, MIXES[mix]) for mix in mixes), strict=True)
     tasks = [
-        Piece(day, seed, load, mix, policy, longer(trace, given.above))
+        Piece(
+            *(day, seed, load, mix, policy),
+            *(longer(trace, given.above), given.above, given.resume_cost),
+        )
         for of_mix in islice(drawn, given.skip, given.skip + given.pieces)
         for mix, (day, seed, load, trace) in zip(mixes, of_mix, strict=True)
         for policy in given.policy.split(",")
@@ -128,6 +148,8 @@ def main() -> None:
         for row in processes.imap(measured, tasks):
             print(json.dumps(row), flush=True)
             rows.setdefault((row["mix"], row["policy"]), []).append(row)
+            if given.keep:
+                add_to_results([row])
     for (mix, policy), found in sorted(rows.items()):
         values = [100 * row["wdmr"] for row in found]
         half = 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0

@@ -121,6 +121,7 @@ class LeaseBook:
         self._never: dict[str, None] = {}  # jobs that must not be stopped
         self._claimed: dict[str, tuple[tuple[Any, ...], Claim]] = {}  # claims, and what they are of
         self._current: StandingPlan | None = None
+        self._held: tuple[int, dict[str, None]] | None = None  # `given`, and who has this lease
         self._touched: dict[str, None] = {}  # jobs that have changed since `current`
         self.reserve()
 
@@ -140,6 +141,7 @@ class LeaseBook:
             if job_id not in self.jobs:
                 raise ValueError(f"job {job_id} has leases, but is not in the cluster")
         self.plan = dict(memory.plan)
+        self._held = None
         if memory.had:  # else no pass has admitted any job yet: all pending jobs ask
             self.asking = dict.fromkeys(memory.asking)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
@@ -189,6 +191,7 @@ class LeaseBook:
         jobs: dict[str, Any]
         for jobs in (self.plan, self.anew, self.over, self.told, self.moved, self._claimed):
             jobs.pop(job_id, None)
+        self._held = None
         self.touch(job_id)
 
     def refresh(self, less: int | None = None) -> None:
@@ -288,7 +291,7 @@ class LeaseBook:
         A job that holds the lease before runs until then.
         """
         begin = lease * self._rules.params.lease
-        holds = job.stream is not None and self.given in self.plan.get(job.job.id, ())
+        holds = job.stream is not None and job.job.id in self.held
         return job.run_time - job.work(max(begin, now) if holds else now)
 
     def claim(self, job: JobStateView, now: float, lease: int, uses: Room | None = None) -> Claim:
@@ -365,7 +368,7 @@ class LeaseBook:
         if len(leases) - bisect_left(leases, lease) > len(later):
             found.cut[job_id] = None
         found.moving.pop(job_id, None)
-        if self.jobs[job_id].stream is not None and self.given not in leases:
+        if self.jobs[job_id].stream is not None and job_id not in self.held:
             found.moving[job_id] = None
 
     def _later(self, claim: Claim, lease: int) -> tuple[int, ...]:
@@ -454,6 +457,7 @@ class LeaseBook:
         if known and found and known[-1] != found[-1]:
             self.moved[job_id] = None
         self.plan[job_id] = found
+        self._held = None
 
     def soonest(self, job: JobStateView, now: float) -> float | None:
         """Return when a job could end on GPUs that the plan leaves free; None for never.
@@ -493,9 +497,20 @@ class LeaseBook:
             before, begun = lease, True
         return end
 
+    @property
+    def held(self) -> dict[str, None]:
+        """The guaranteed jobs that hold the latest given lease, in the order of the plan."""
+        if self._held is None or self._held[0] != self.given:
+            found = (
+                (job_id, bisect_left(had, self.given), had) for job_id, had in self.plan.items()
+            )
+            held = (job_id for job_id, n, had in found if n < len(had) and had[n] == self.given)
+            self._held = self.given, dict.fromkeys(held)
+        return self._held[1]
+
     def holders(self) -> list[JobStateView]:
         """Return the guaranteed jobs that hold the latest given lease."""
-        return [self.jobs[job_id] for job_id, leases in self.plan.items() if self.given in leases]
+        return [self.jobs[job_id] for job_id in self.held]
 
     def is_free_for_good(self, jobs: Sequence[JobStateView]) -> bool:
         """Return whether the plan stays feasible if these jobs keep their GPUs for ever.

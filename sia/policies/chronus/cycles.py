@@ -105,7 +105,7 @@ class Cycles:
 
     def _run(self, book: LeaseBook, job: JobStateView, now: float, nodes: NodeCounts) -> Proposals:
         """Start a job that does not run, if it fits, or renew its lease."""
-        length = self.params.lease if book.given in book.plan.get(job.job.id, ()) else (
+        length = self.params.lease if job.job.id in book.held else (
             self.params.be)  # fmt: skip
         until = (int((now + LATE) // length) + 1) * length
         if job.stream is not None:
@@ -143,7 +143,7 @@ class Cycles:
 
     def _idle_promised(self, book: LeaseBook, now: float) -> list[JobStateView]:
         """Return the guaranteed jobs without a lease now, by ascending slack."""
-        jobs = [book.jobs[i] for i, leases in book.plan.items() if book.given not in leases]
+        jobs = [book.jobs[i] for i in book.plan if i not in book.held]
         return sorted(jobs, key=lambda job: (slack(job, now), job.arrival))
 
     def _is_safe(

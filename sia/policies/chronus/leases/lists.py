@@ -66,10 +66,11 @@ class FreeLeases:
         self._change(add, claim.uses, spans(leases))
 
     def _change(self, by: Callable[[int, int], int], uses: Room, found: Iterable[range]) -> None:
+        single, left = len(uses) == 1, self._left
         for span in found:
             begin, end = self._split(span.start), self._split(span.stop)
             for n in range(begin, end):
-                self._left[n] = tuple(map(by, self._left[n], uses))
+                left[n] = (by(left[n][0], uses[0]),) if single else tuple(map(by, left[n], uses))
 
     def _split(self, at: int) -> int:
         """Return the index of the span that begins at a lease; split a span if necessary."""
@@ -235,7 +236,12 @@ def quality(claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, int, int]:
 
 def delay(claims: Iterable[Claim], plan: LeasePlan) -> int:
     """Return Σ k · GPUs over the leases k of all jobs."""
-    return sum(claim.gpus * sum(plan[claim.job_id]) for claim in claims)
+    return sum(claim.gpus * _sum(plan[claim.job_id]) for claim in claims)
+
+
+def _sum(leases: Sequence[int]) -> int:
+    """Return the sum of the numbers. O(spans · log leases)."""
+    return sum((span.start + span.stop - 1) * len(span) for span in spans(leases)) // 2
 
 
 def least(claims: Sequence[Claim], room: Room) -> tuple[float, int, int]:
@@ -292,11 +298,15 @@ def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
     for claim in claims:
         by_size.setdefault(claim.uses, []).append(claim)
     for alike in by_size.values():
+        limits = [(claim.last, claim) for claim in alike]
         for i, one in enumerate(alike):
-            for other in alike[i + 1 :]:
-                if not _is_sooner(masks[one.job_id], masks[other.job_id]):
-                    _exchange(plan, one, other)
-                    masks.update((c.job_id, _mask(plan[c.job_id])) for c in (one, other))
+            mine, end = masks[one.job_id], plan[one.job_id][-1]
+            for last, other in limits[i + 1 :]:
+                if end >= last or _is_sooner(mine, masks[other.job_id]):
+                    continue  # the other one would be late, or has its leases later already
+                _exchange(plan, one, other)
+                masks.update((c.job_id, _mask(plan[c.job_id])) for c in (one, other))
+                mine, end = masks[one.job_id], plan[one.job_id][-1]
     return plan
 
 
@@ -317,8 +327,6 @@ def _is_sooner(mine: int, theirs: int) -> bool:
 def _exchange(plan: LeasePlan, one: Claim, other: Claim) -> None:
     """Of the leases that only one of two jobs has, give the earlier ones to the earlier job."""
     mine, theirs = plan[one.job_id], plan[other.job_id]
-    if mine[-1] >= other.last:
-        return  # the other one would be late
     both = set(mine) & set(theirs)
     split = sorted(set(mine) ^ set(theirs))
     count = one.leases - len(both)
