@@ -122,7 +122,7 @@ class LeaseBook:
         self._claimed: dict[str, tuple[tuple[Any, ...], Claim]] = {}  # claims, and what they are of
         self._current: StandingPlan | None = None
         self._held: tuple[int, dict[str, None]] | None = None  # `given`, and who has this lease
-        self._touched: dict[str, None] = {}  # jobs that have changed since `current`
+        self._touched: dict[str, None] = {}  # guaranteed jobs that have changed since `current`
         self.reserve()
 
     def memory(self) -> BookMemory:
@@ -163,8 +163,10 @@ class LeaseBook:
             self._never[job.job.id] = None
 
     def touch(self, job_id: str) -> None:
-        """Note that a job has started, stopped or changed."""
-        self._touched[job_id] = None
+        """Note that a job has started, stopped or changed, if the plan contains or contained it."""
+        found = self._current
+        if job_id in self.plan or (found is not None and job_id in found.claims):
+            self._touched[job_id] = None
 
     def is_new(self, job: JobStateView) -> bool:
         """Return whether a job is unknown to the book and has never run."""

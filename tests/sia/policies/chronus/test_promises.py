@@ -9,6 +9,7 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
 from sia.core.playout import Arrival
 from sia.model import Job, Options, Pool
+from sia.policies.chronus.book import LeaseBook
 from sia.state.steps import PAPER_STEPS
 from tests.support.budget import budget
 
@@ -48,20 +49,59 @@ def replayed(label, trace, pools, **settings):
     return replay_one(trace, PoolTable(pools), label, chosen, None)
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
-def test_no_guaranteed_job_misses_its_last_step_with_true_estimates(seed):
+def story(seed):
+    """A label, a load, pools and options of the core."""
     rng = Random(seed)
     pools = [Pool(f"p{i}", rng.choice([4, 8, 10, 16, 24])) for i in range(rng.randint(1, 2))]
     trace = drawn(rng, pools)
     cost = rng.choice([0.0, 0.0, 45.0])
     asked = Options(resume_cost=cost, owners=rng.random() < 0.5)
-    schedule = replayed(options(rng), trace, pools, options=asked)
+    return options(rng), trace, pools, asked
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_no_guaranteed_job_misses_its_last_step_with_true_estimates(seed):
+    label, trace, pools, asked = story(seed)
+    schedule = replayed(label, trace, pools, options=asked)
     labels = {job_id: promised.label for job_id, promised in schedule.promises.items()}
     assert LOST not in labels.values()
     for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True):
         assert end is not None or job.width > sum(pool.quota for pool in pools) - 32, job
         if labels.get(job.id) == GUARANTEED:
             assert job.step_met(end) is not None, (job, end, schedule.promises[job.id])
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_the_plan_that_is_kept_decides_as_one_that_is_made_anew_for_each_question(
+    seed, monkeypatch
+):
+    label, trace, pools, asked = story(seed)
+    kept = replayed(label, trace, pools, options=asked)
+    current = LeaseBook.current
+
+    def anew(book, now, lease):
+        book._current = None
+        return current(book, now, lease)
+
+    monkeypatch.setattr(LeaseBook, "current", anew)
+    made_anew = replayed(label, trace, pools, options=asked)
+    assert made_anew.segments == kept.segments
+    assert made_anew.promises == kept.promises
+
+
+def test_jobs_without_promises_leave_nothing_behind(monkeypatch):
+    """Without a question, nobody reads which jobs have changed."""
+    books, reserve = {}, LeaseBook.reserve
+
+    def seen(book):
+        books[id(book)] = book
+        reserve(book)
+
+    monkeypatch.setattr(LeaseBook, "reserve", seen)
+    trace = Trace([Arrival(Job(f"j{n}", "p", 60.0 * n, 1), 100.0) for n in range(50)])
+    replayed("chronus:profile=0", trace, [Pool("p", 8)])
+    assert books
+    assert not any(book._touched for book in books.values())
 
 
 def test_an_estimate_that_is_up_as_a_cycle_begins_keeps_no_gpus_from_other_promises():
