@@ -96,6 +96,9 @@ class Las(Ranked):
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore the queue of each job and the timers."""
         kept = convert(memory, _Memory)
+        if not kept.lives:  # a daemon has changed to this policy, which knows no job yet
+            self.attach(state)
+            return
         if any(not 0 <= row[0] <= len(self.params.thresholds) for row in kept.lives):
             raise ValueError("a job is in a queue that LAS does not have")
         self._thresholds = self.params.thresholds
