@@ -168,6 +168,16 @@ def test_another_policy_continues_with_the_same_jobs(settings):
     assert again.dump() == engine.dump()
 
 
+def test_las_takes_the_jobs_of_the_policy_before():
+    engine = busy(a=2, b=2)
+    configured(engine, replace(setup([4], a=2, b=2), policy="las"))
+    assert type(engine.core.policy).__name__ == "Las"
+    assert engine.core.state.jobs.keys() == {"runs", "waits"}
+    assert Engine.restore(engine.dump()).dump() == engine.dump()
+    engine.step(3.0, [Ended("runs", 1, 0)])
+    assert engine.core.state.jobs["waits"].stream is not None
+
+
 def test_a_pool_that_was_removed_and_added_again_begins_a_new_virtual_schedule():
     settings = setup(a=2, b=4)
     engine = Engine.new(settings)
