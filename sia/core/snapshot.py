@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, json
+from msgspec.structs import fields
 
 from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
@@ -277,10 +278,13 @@ def _cells_record(core: Core, places: Places) -> PlacesSnapshot:
 def _same_params(snapshot: Snapshot, policy: Policy) -> bool:
     """Return whether a policy has the snapshot's options.
 
-    An option that the release of the snapshot did not have yet had its usual value there.
+    An option that the release of the snapshot did not have yet had its usual value there. One that
+    this release does not have is another option.
     """
     if snapshot.params == plain_params(policy):
         return True
+    if not snapshot.params.keys() <= {field.encode_name for field in fields(policy.Params)}:
+        return False
     try:
         return bool(convert(snapshot.params, policy.Params) == policy.params)
     except ValidationError:

@@ -326,6 +326,7 @@ OTHER, GUEST, WIDE = range(3)
     [
         (put(1, "version"), "snapshot version 1 is not supported"),
         (put("Fcfs", "policy"), "the snapshot is of policy Fcfs, not Sia"),
+        (put({"newer": 1}, "params"), "the snapshot is of Sia with options {'newer': 1}, not {}"),
         (put(1, "more"), "unknown field `more`"),
         (put(None, "jobs", 0, "start"), "Expected `float`, got `null`"),
         (twice("pools"), "duplicate pool 'a'"),

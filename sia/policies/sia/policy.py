@@ -12,7 +12,7 @@ not satisfied. Dedicated starts follow the baseline order (`sia.policies.sia.cel
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from math import ceil, inf
 from typing import Annotated, Any, ClassVar
 
@@ -271,8 +271,14 @@ class Sia(Policy):
             came = job.start
         return None if came is None else Turn(came, came=True)
 
+    def guests_before(self, job: JobStateView) -> Sequence[JobStateView]:
+        """Return guests of its pool whose turn has come, if the quota has no room beside them."""
+        if self._own_turns is None or job.width <= self._unused_quota(job.pool):
+            return ()
+        return self._own_turns.claims(job.pool)
+
     def due(self) -> float:
-        """Return when the next reservation of cells ends."""
+        """Return when a reservation of cells ends, or a pool's clock is to advance."""
         if self._own_turns is not None:
             return self._own_turns.next_due
         return inf if self._turns is None else self._turns.next_end

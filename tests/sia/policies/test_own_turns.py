@@ -8,6 +8,8 @@ from sia import Core
 from sia.contract.labels import params_of
 from sia.core.playout import play
 from sia.decisions import DedicateJob, StartJob
+from sia.explain.glance import glance
+from sia.explain.obstacles import GuestObstacle
 from sia.model import Stream
 from sia.policies.sia.policy import Sia, SiaParams
 from tests.sia.test_snapshot import part
@@ -91,3 +93,26 @@ def test_a_guest_that_outlasts_its_window_gives_its_loan_back_at_its_turn():
     assert starts["owner", False] == 60
     assert starts["owner", True] == 12
     assert starts["behind", True] == 400  # as late as alone would be 410
+
+
+def test_a_job_that_waits_for_a_guest_whose_turn_has_come_says_so():
+    """At 10 `guest` has its turn in b, which has one of its two GPUs left for it."""
+    arrivals = [
+        job("first").pool("b").at(0).runs(10),
+        job("guest").gpus(2).pool("b").at(0).runs(400),
+        job("behind").pool("b").at(0).runs(50),
+        job("next").pool("b").at(12).runs(50),
+    ]
+    expected = {"first": 200.0, "guest": 4.0, "behind": 200.0, "next": 200.0}
+    core = Core(pools(a=2, b=2), Sia(SiaParams(turns=True)), SMALL)
+    for instant in play(
+        core,
+        arrivals,
+        run_times=PerfectRunTimes(expected),
+        loads=PerfectLoads([], SMALL.windows),
+    ):
+        if instant.now == 12:
+            (way, _) = glance(core.policy, core.state.jobs["next"]).ways
+            assert way.obstacles == (GuestObstacle(1, 2, "guest"),)
+            return
+    raise AssertionError("nothing happened at 12")
