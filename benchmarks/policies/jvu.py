@@ -48,7 +48,7 @@ PARTS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "under": [(["EXP1"], ["biased:-50", "biased:-80"],
                [GREEDY.format("puo"), GREEDY.format("po")])],
     "under_p": [(["EXP1"], ["biased:-80"], [GREEDY.format("p"), GREEDY.format("pu")])],
-    "early": [(SLACKS[1:2], ["jvupredict"], [f"{GREEDY.format('puo')}:early"])],
+    "early": [(SLACKS, ["jvupredict"], [f"{GREEDY.format('puo')}:early"])],
     "limits": [(["EXP1", "DEADLINE-60"], ["jvupredict"],
                 [GREEDY.format("puo"), "jvu:puo:global:ahead=120"])],
     "global": [(["EXP1", "DEADLINE-60"], ["jvupredict"],
