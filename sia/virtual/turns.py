@@ -223,3 +223,43 @@ class TurnClock:
         assert all((each.sequence, job) in queued for job, each in self._waits.items())
         assert not self._waits.keys() & self._taken.keys()
         assert {job for _, job in self._ends} <= self._taken.keys()
+
+
+class NextEnds:
+    """When each pool's clock next has an end, in a heap, so that only clocks that are due advance.
+
+    Attributes:
+        next: The earliest of these times, or infinity.
+    """
+
+    __slots__ = ("_due", "_foreseen")
+
+    def __init__(self) -> None:
+        """Start without pools."""
+        self._foreseen: dict[str, float] = {}  # by pool, the end that was put last
+        self._due: list[tuple[float, str]] = []  # heap of (end, pool), with outdated entries
+
+    def put(self, pool: str, clock: TurnClock) -> None:
+        """Note the next end of a pool's clock, if it has one. O(log n)."""
+        end = clock.next_end
+        if end < inf and self._foreseen.get(pool) != end:
+            self._foreseen[pool] = end
+            heappush(self._due, (end, pool))
+
+    def take(self, now: float) -> list[str]:
+        """Remove and return the pools whose clock may have an end by now. O(log n) for each."""
+        names: dict[str, None] = {}
+        while self._due and self._due[0][0] <= now:
+            name = heappop(self._due)[1]
+            names[name] = None
+            self._foreseen.pop(name, None)
+        return [*names]
+
+    @property
+    def next(self) -> float:
+        """Return the earliest time."""
+        return self._due[0][0] if self._due else inf
+
+    def foresees(self, pool: str, clock: TurnClock) -> bool:
+        """Return whether the next end of a pool's clock is noted, or there is none. O(n)."""
+        return clock.next_end == inf or (clock.next_end, pool) in self._due

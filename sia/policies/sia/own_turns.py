@@ -12,14 +12,12 @@ Each pool has a clock (`sia.virtual.turns`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
-from math import inf
 
 from msgspec import Struct
 
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.model import RESTART, Stream
-from sia.virtual.turns import TurnClock, TurnClockSnapshot
+from sia.virtual.turns import NextEnds, TurnClock, TurnClockSnapshot
 
 
 class OwnTurnsSnapshot(Struct):
@@ -40,8 +38,7 @@ class OwnTurns:
         self._claims: dict[PoolStateView, dict[int, JobStateView]] = {}
         self._claimed = dict.fromkeys(self._clocks, 0)  # GPUs of these
         self._guests: dict[int, JobStateView] = {}  # running spare jobs before their turn
-        self._foreseen: dict[PoolStateView, float | None] = {}  # its end pushed last
-        self._due: list[tuple[float, str]] = []  # heap of (next end, pool), with outdated entries
+        self._ends = NextEnds()
         self._take_over(state.jobs.values())
 
     def _take_over(self, jobs: Iterable[JobStateView]) -> None:
@@ -94,34 +91,23 @@ class OwnTurns:
 
     def due_pools(self, now: float) -> list[str]:
         """Return the names of pools whose clock is to advance, although nothing was reported."""
-        names: dict[str, None] = {}
-        while self._due and self._due[0][0] <= now:
-            names[heappop(self._due)[1]] = None
-        return [*names]
+        return self._ends.take(now)
 
     @property
     def next_due(self) -> float:
         """When a clock is next to advance, or infinity."""
-        return self._due[0][0] if self._due else inf
+        return self._ends.next
 
     def advance(self, pool: PoolStateView, now: float) -> None:
         """Find the guests of a pool whose turn has come. O(log n) for each turn and end."""
         clock = self._clocks[pool]
-        if not clock.changed and clock.quota == pool.quota and clock.next_end > now:
-            self._foresee(pool)
-            return
-        clock.quota = pool.quota
-        for number in clock.advance(now):
-            guest = self._guests.pop(number, None)
-            if guest is not None:
-                self._claim(guest)
-        self._foresee(pool)
-
-    def _foresee(self, pool: PoolStateView) -> None:
-        end = self._clocks[pool].next_end
-        if end < inf and self._foreseen.get(pool) != end:
-            self._foreseen[pool] = end
-            heappush(self._due, (end, pool.name))
+        if clock.changed or clock.quota != pool.quota or clock.next_end <= now:
+            clock.quota = pool.quota
+            for number in clock.advance(now):
+                guest = self._guests.pop(number, None)
+                if guest is not None:
+                    self._claim(guest)
+        self._ends.put(pool.name, clock)
 
     def claims(self, pool: PoolStateView) -> list[JobStateView]:
         """Return the guests of a pool whose turn has come, in order of their turns."""
@@ -149,7 +135,7 @@ class OwnTurns:
         for pool, clock in zip(pools, memory.clocks.values(), strict=True):
             turns._clocks[pool] = TurnClock.resumed(clock)
         for pool in state.pools.values():
-            turns._foresee(pool)
+            turns._ends.put(pool.name, turns._clocks[pool])
         jobs = {job.arrival: job for job in state.jobs.values()}
         for number in memory.claims:
             if number not in jobs:

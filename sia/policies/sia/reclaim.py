@@ -12,7 +12,6 @@ Jobs that must not be stopped become guests in SIA's windows only.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
@@ -27,7 +26,7 @@ from sia.policies.sia.guests import Candidates, Guests, bin_of_least
 from sia.policies.sia.late_turns import LATE_TURNS, MOST_NAMED, NOT_TO_BE_STOPPED, LateTurn
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
-from sia.virtual.turns import TurnClock, TurnClockSnapshot
+from sia.virtual.turns import NextEnds, TurnClock, TurnClockSnapshot
 
 AS_GUEST = "may be stopped when somebody's turn comes"
 """Why a guest starts."""
@@ -103,8 +102,7 @@ class SiaReclaim(Sia):
         self._lendings = {group: _Lending(group) for group in state.groups}
         self._jobs: dict[int, JobStateView] = {}  # by number of arrival
         self._stops: dict[int, int] = {}  # how often each job was stopped as a guest, if it was
-        self._foreseen: dict[PoolStateView, float | None] = {}  # its end pushed last
-        self._due: list[tuple[float, str]] = []  # heap of (next end, pool), with outdated entries
+        self._ends = NextEnds()
 
     def _take_over(self) -> None:
         """Take the running jobs that another policy started."""
@@ -143,7 +141,7 @@ class SiaReclaim(Sia):
         self._stops = dict(kept.stops)
         for pool, clock in zip(state.pools_of(kept.clocks), kept.clocks.values(), strict=True):
             self._clocks[pool] = TurnClock.resumed(clock)
-            self._foresee(pool)
+            self._ends.put(pool.name, self._clocks[pool])
         super().attach(state)
         jobs = self._jobs = {job.arrival: job for job in state.jobs.values()}
         for group, own in self._lendings.items():
@@ -272,14 +270,13 @@ class SiaReclaim(Sia):
 
     def due(self) -> float:
         """Return when a job next ends in the schedule of its pool alone."""
-        return self._due[0][0] if self._due else inf
+        return self._ends.next
 
     def propose(self, now: float, changes: Changes) -> Proposals:
         """Turns first, then SIA's windows, then guests on all that is idle."""
         pools = dict.fromkeys(changes.pools)
-        while self._due and self._due[0][0] <= now:
-            pool = self.state.pools[heappop(self._due)[1]]
-            pools[pool] = self._foreseen[pool] = None
+        if self._ends.next <= now:
+            pools.update(dict.fromkeys(self.state.pools_of(self._ends.take(now))))
         for pool in pools:
             self._advance(pool, now)
             self._reserve(pool)
@@ -306,13 +303,7 @@ class SiaReclaim(Sia):
             own.drop(job)
             if not own.guests.drop(job):
                 own.settled.drop(job)
-        self._foresee(pool)
-
-    def _foresee(self, pool: PoolStateView) -> None:
-        end = self._clocks[pool].next_end
-        if end < inf and self._foreseen.get(pool) != end:
-            self._foreseen[pool] = end
-            heappush(self._due, (end, pool.name))
+        self._ends.put(pool.name, clock)
 
     def _start_heads(self, group: GroupStateView) -> Proposals:
         """Give GPUs to jobs whose turn has come, then to heads that would fit in their quota."""
@@ -548,8 +539,7 @@ class SiaReclaim(Sia):
         for pool, clock in self._clocks.items():
             clock.check()
             assert all(job.arrival in clock for job in jobs if job.pool is pool), pool.name
-            foreseen = clock.next_end == inf or (clock.next_end, pool.name) in self._due
-            assert foreseen or pool in self.state.dirty, pool.name
+            assert pool in self.state.dirty or self._ends.foresees(pool.name, clock), pool.name
         for group, own in self._lendings.items():
             mine = [job for job in jobs if job.pool.group is group]
             early = {job.arrival: job for job in mine if self._clocks[job.pool].waits(job.arrival)}

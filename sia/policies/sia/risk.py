@@ -92,26 +92,21 @@ class LendingRisk:
 
     def drop(self, job: JobStateView, now: float) -> None:
         """Remove a guest that ends. O(log n)."""
-        self.advance(now)
-        guest = self._guests.pop(job.arrival, None)
-        if guest is None:
-            return
-        if guest.batch is None:
-            self.overdue -= job.width
-        else:
-            self._leave(guest)
+        guest = self.returned(job, now)
+        if guest is not None and guest.batch is not None:
             self._measure(guest, outlasted=False)
 
-    def returned(self, job: JobStateView, now: float) -> None:
-        """Remove a guest that runs on, but on no loan any more. O(log n)."""
+    def returned(self, job: JobStateView, now: float) -> _Guest | None:
+        """Remove and return a guest, which may run on, but on no loan any more. O(log n)."""
         self.advance(now)
         guest = self._guests.pop(job.arrival, None)
         if guest is None:
-            return
+            return None
         if guest.batch is None:
             self.overdue -= job.width
         else:
             self._leave(guest)
+        return guest
 
     def advance(self, now: float) -> None:
         """Count the guests whose window is over. O(log n) for each."""
