@@ -106,7 +106,11 @@ def _pair(label: str, name: str, part: str, known: Mapping[str, FieldInfo]) -> t
     first = next(iter(known.values()))
     if field is not None:
         raise ValueError(f"{label}: option {part} needs a value; write {part}=VALUE")
-    return first.encode_name, _value(label, first, part)
+    try:
+        return first.encode_name, _value(label, first, part)
+    except ValueError as error:  # it may be a misspelt option without a value
+        hint = did_you_mean(part, [*known])
+        raise ValueError(f"{error}{hint and f'.{hint}'}") from None
 
 
 def _value(label: str, field: FieldInfo, text: str) -> Any:

@@ -80,6 +80,15 @@ def test_a_wrong_option_is_named_with_the_fix(label, why):
     assert str(error.value) == f"{label}: {why}"
 
 
+def test_a_misspelt_flag_is_told_from_the_first_option():
+    class Lease(Struct, frozen=True):
+        lease: float = 1200.0
+        fill: bool = False
+
+    with pytest.raises(ValueError, match="lease must be a number .*Did you mean 'fill'"):
+        params_of("chronus:fil", Lease)
+
+
 def test_a_number_out_of_bounds_in_a_list_is_named_with_the_fix():
     with pytest.raises(ValueError, match=r"thresholds must be at least 60 \(got 5\); change it"):
         make("las:thresholds=3600+5")
