@@ -85,7 +85,7 @@ def test_a_misspelt_flag_is_told_from_the_first_option():
         lease: float = 1200.0
         fill: bool = False
 
-    with pytest.raises(ValueError, match="lease must be a number .*Did you mean 'fill'"):
+    with pytest.raises(ValueError, match=r"lease must be a number .*Did you mean 'fill'"):
         params_of("chronus:fil", Lease)
 
 
