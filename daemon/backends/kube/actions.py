@@ -258,6 +258,7 @@ class KubeActions:
     async def _end(self, run: KubeAttempt) -> None:
         """End a Job: delete it, or suspend it if it stays."""
         assert run.ref is not None, "the attempt has a Job"
+        leaving = run.leaving
         known = self._known(run.ref)
         if known is not None and known.verdict is not None:
             run.due = 0.0  # it has ended by itself: the check determines how
@@ -283,7 +284,8 @@ class KubeActions:
                 return
         except KubeRefusedError as error:
             raise KubeError(str(error), "run kubectl describe job to see why") from None
-        run.ended, run.due = True, 0.0
+        # A job may be cancelled while the request that suspends it is answered; then end it anew.
+        run.ended, run.due = run.leaving is leaving, 0.0
 
     async def _cut(self, run: KubeAttempt) -> None:
         """Reduce a Job that requests more GPUs than it may have to that number."""

@@ -1,5 +1,6 @@
 """A job is told to stop and goes on later, or changes its width: in an emulated Kubernetes."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -165,6 +166,29 @@ async def test_a_cancellation_ends_a_job_that_is_stopping(tmp_path):
             await backend.stop("job", 1, "end")
             await until(lambda: only(k8s)["metadata"]["annotations"].get("sia.internal/over"))
             k8s.leave("theirs")
+            await until(lambda: len(said) == 2)
+            assert said[-1] == Ended("job", 1, signal=15)
+
+
+@story
+async def test_a_cancellation_counts_while_the_request_that_suspends_the_job_is_answered(tmp_path):
+    async with cluster() as k8s:
+        said, asked, answered = [], asyncio.Event(), asyncio.Event()
+        theirs(k8s)
+
+        async def late():
+            asked.set()
+            await answered.wait()
+
+        async with backend_of(tmp_path, k8s, said) as backend:
+            await backend.start(order(k8s))
+            await until(lambda: said == [Started("job", 1)])
+            k8s.trouble = lambda verb, _: late() if verb == "patch" else None
+            await backend.preempt(STOP)
+            await until(asked.is_set)
+            await backend.stop("job", 1, "end")
+            answered.set()
+            await until(lambda: only(k8s)["metadata"]["annotations"].get("sia.internal/over"))
             await until(lambda: len(said) == 2)
             assert said[-1] == Ended("job", 1, signal=15)
 
