@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from daemon.cli.client import DENIED, Client, DeniedError, at
 from daemon.cli.common import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
 from daemon.model.job import JobPhase
-from daemon.wire.wishes import parse_wish
+from daemon.wire.wishes import IN, parse_wish
 from replay.logs.regimes import regimes_text
 from sia.console.errors import UserError
 from sia.console.tables import show_table
@@ -68,9 +68,20 @@ class Wish(click.ParamType[Any]):
         if not isinstance(value, str):
             return value
         try:
-            return parse_wish(self._field, value, time.time())
+            return parse_wish(self._field, value, 0.0)
         except ValueError as error:
             self.fail(str(error).removeprefix(f"{self._field} "), param, ctx)
+
+
+class Due(Wish):
+    """Parameter type: a deadline. `in 2h` stays a text, because it counts on the daemon's clock."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """Parse the text of the option, or only check it if it is relative."""
+        parsed = super().convert(value, param, ctx)
+        return value if isinstance(value, str) and IN.fullmatch(value.strip()) else parsed
 
 
 @click.command()
@@ -117,7 +128,7 @@ class Wish(click.ParamType[Any]):
 )
 @click.option(
     "--deadline",
-    type=Wish("deadline"),
+    type=Due("deadline"),
     metavar="TIME",
     help="When the job should end at the latest: 2026-05-01T18:00, in 2h, or seconds since the "
     "epoch.",
@@ -190,6 +201,9 @@ def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any)
 
     Example: sia submit --pool vision --gpus 4 -- python train.py
     """
+    if isinstance(options["deadline"], str):
+        now = client.get("/healthz")["time"]
+        options["deadline"] = parse_wish("deadline", options["deadline"], now)
     body = _read(file, wait=wait) if file else _job(**options)
     answer = client.ask("POST", "/v1/jobs", body)
     if as_json and not wait:

@@ -192,6 +192,20 @@ def test_jobs_can_be_listed_held_released_prioritized_and_cancelled(served):
     assert "1 job shown, there are more" in table
 
 
+def test_a_relative_deadline_counts_from_now_on_the_clock_of_the_daemon(served):
+    held = ("submit", "--pool", "speech", "--hold")
+    served(*held, "--id", "earlier")
+    assert served(*held, "--id", "due", "--deadline", " in 1h ").returncode == 0
+    wrong = served(*held, "--deadline", "in one hour")
+    assert wrong.returncode == 2
+    assert "'one hour'" in wrong.stderr
+    earlier, due = (served.said("job", job_id) for job_id in ("earlier", "due"))
+    # This clock is a thousand times as fast as ours, which would give an earlier deadline.
+    assert earlier["submitted"] <= due["deadline"] - 3600.0 <= due["submitted"]
+    for job_id in ("earlier", "due"):
+        served("cancel", job_id)
+
+
 def test_requests_of_a_job_are_described_and_ignored_ones_are_reported(served):
     asked = (
         "--min-width", "1", "--deadline", "1970-01-01T00:01Z", "--preemptible", "never",
