@@ -96,7 +96,7 @@ def main() -> None:
         for label, row in measure(joined(trace, starts, chosen), case).items():
             draws.setdefault(case.name(draw), {}).setdefault(label, {})[str(piece)] = row
             print(draw, piece, label, row, flush=True)
-    keep(NAME, {"draws": draws, "sums": sums(draws)})
+        keep(NAME, {"draws": draws, "sums": sums(draws)}, quiet=True)
 
 
 def sums(draws: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,6 +153,7 @@ def measure(cut: Cut, case: Case) -> dict[str, dict[str, Any]]:
             "measured": measures["measured"],
             "slowed": measures["slowed"],
             "minutes": round(measures["slowdown_total_min"], 1),
+            "stops": measures["interruptions"],
             "cpu_s": round(process_time() - began, 1),
         }
     return found
@@ -160,7 +161,7 @@ def measure(cut: Cut, case: Case) -> dict[str, dict[str, Any]]:
 
 def row_of(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     def total(key: str) -> float:
-        return fsum(run[key] for run in runs.values())
+        return fsum(run.get(key, 0) for run in runs.values())  # older rows have no stops
 
     gained = fsum(run["captured"] * run["unit"] for run in runs.values())
     worst = max(run["slowed"] / run["measured"] for run in runs.values())
@@ -172,6 +173,7 @@ def row_of(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "slowed_pct": round(100 * total("slowed") / total("measured"), 4),
         "slowed_pct_worst": round(100 * worst, 3),
         "minutes": round(total("minutes"), 1),
+        "stops": int(total("stops")),
         "cpu_s": round(total("cpu_s")),
     }
 

@@ -1,24 +1,27 @@
 """What `sia-reclaim` gains and costs on pieces of a log.
 
-    python -m benchmarks.lending.pieces philly.csv.gz philly_pools.csv [pieces]
+    python -m benchmarks.lending.pieces philly.csv.gz philly_pools.csv [pieces [cases]]
 
 Draws the pieces of `sia experiment --queues 8 --runs 20` and replays each, or the first few, under
 several policies, forecasts, and costs of a stop. The unit of what is captured is the gain of `sia`
-with perfect forecasts in three windows. The results of all 20 pieces are in `lending.json`, those
-of the first 3 in `lending_3.json`.
+with perfect forecasts in three windows. The results of all 20 pieces are in `pieces.json`, those
+of the first 3 in `pieces_3.json`. With `cases`, a part of their names such as `5 minutes`, only
+these cases are replayed, and the others stay as they are stored.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from math import fsum, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import keep
+from benchmarks.common import RESULTS, keep
 from replay.experiment.design import PieceDesign, plan_pieces
 from replay.logs.past import PastJobs
 from replay.logs.preemptible import PreemptibleShare, mark
@@ -33,7 +36,10 @@ from sia.wording import DAY, WEEK
 
 PIECES = 20
 
-CASES: Sequence[tuple[str, float, StopCost, str]] = (
+Case = tuple[str, float, StopCost, str]
+"""Name, percentage of the jobs that may be stopped, what a stop costs, policy."""
+
+CASES: Sequence[Case] = (
     ("all restart, forecasts from history", 100, "restart", "sia-reclaim@peaks+survival"),
     ("all restart, random forecasts", 100, "restart", "sia-reclaim@random+random"),
     ("all lose 5 minutes, forecasts from history", 100, 300.0, "sia-reclaim@peaks+survival"),
@@ -55,27 +61,31 @@ class Cut(NamedTuple):
 def main() -> None:
     trace, table = read_trace(Path(sys.argv[1])), read_pools(Path(sys.argv[2]))
     runs = int(sys.argv[3]) if len(sys.argv) > 3 else PIECES
+    part = sys.argv[4] if len(sys.argv) > 4 else ""
+    cases = [case for case in CASES if part in case[0]]
+    name = "lending/pieces" if runs == PIECES else f"lending/pieces_{runs}"
+    path = RESULTS / f"{name}.json"
+    stored = json.loads(path.read_text()) if part and path.exists() else {}
     runnable = playable(trace, table)
     pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
     starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
     design = PieceDesign([8], PIECES, 2 * WEEK, (0.6, 1.1))
     planned = plan_pieces(trace, table, design)[:runs]
     cuts = [Cut(piece.cut(trace), piece.table, piece.past(trace, starts)) for piece in planned]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name, *_ in CASES}
+    found: dict[str, list[dict[str, Any]]] = {case[0]: [] for case in cases}
     with ProcessPoolExecutor(2) as processes:
-        for number, measured in enumerate(processes.map(measure, cuts)):
-            for name, measures in measured.items():
-                found[name].append(measures)
-                print(number, name, measures, flush=True)
-            name = "lending/pieces" if runs == PIECES else f"lending/pieces_{runs}"
-            keep(name, {case: row_of(rows) for case, rows in found.items() if rows})
+        for number, measured in enumerate(processes.map(measure, cuts, repeat(cases))):
+            for case, measures in measured.items():
+                found[case].append(measures)
+                print(number, case, measures, flush=True)
+            keep(name, {**stored, **{case: row_of(rows) for case, rows in found.items()}})
 
 
-def measure(cut: Cut) -> dict[str, dict[str, Any]]:
-    """Return the measures of all cases on a piece."""
+def measure(cut: Cut, cases: Sequence[Case] = CASES) -> dict[str, dict[str, Any]]:
+    """Return the measures of these cases on a piece."""
     found: dict[str, dict[str, Any]] = {}
     unit = 0.0
-    for name, percent, cost, label in CASES:
+    for name, percent, cost, label in cases:
         settings = Settings((label,), warmup=2 * DAY, preemptible=PreemptibleShare(percent, cost))
         jobs = playable(mark(cut.log, settings.preemptible, 0), cut.table)
         if not unit:

@@ -1,12 +1,13 @@
 """Fig. 16: what each policy gains in cells, and whom it makes later, on small pieces of Philly.
 
-`python -m benchmarks.replays.cells_pieces [--pieces 5] [--processes 2] [--draw]`
+`python -m benchmarks.replays.cells_pieces [--pieces 5] [--processes 2] [--draw] [--again LABELS]`
 
 The pieces are the first ones of `sia experiment --queues 4,8` (two weeks, seed 0) that have 1,000
 to 8,000 jobs: larger ones take most of the time, and smaller ones have hardly a queue. Nodes have
 eight GPUs. All jobs may be stopped and start over, and the first two days are not measured. Rows
 are stored in `results/replays/cells_pieces.json` after each piece, and a piece that is stored is
-not replayed again; `--draw` only sums up and draws. The picture shows geometric means over pieces
+not replayed again; `--draw` only sums up and draws, and `--again sia-recall,sia-reclaim` replays
+these policies again on the stored pieces, in cells. The picture shows geometric means over pieces
 with 95 % intervals (Student's t of the logarithms), and means of the percentages of jobs that end
 later than first come, first served. `of_hived` is the same of the ratio to `hived`, piece by piece.
 """
@@ -116,6 +117,11 @@ def measured(task: tuple[int, Piece]) -> dict[str, Any]:
     }
 
 
+def again(task: tuple[int, Piece, Sequence[str]]) -> dict[str, Any]:
+    """Return the measures of these policies on a piece, in cells."""
+    return replayed(task[1], task[2], cells=True)
+
+
 def as_factor(logarithms: Sequence[float]) -> list[float]:
     """Return the geometric mean with the ends of its 95 % interval."""
     mean, half = interval([*logarithms])
@@ -216,10 +222,19 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=5, choices=(2, 3, 4, 5, 6, 7, 8, 10))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--again", metavar="LABELS", help="policies, separated by commas")
     given = parser.parse_args()
     path = RESULTS / f"{STORE}.json"
     stored: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
-    if not given.draw:
+    if given.again:
+        drawn = {(pools, piece.run): piece for pools in POOLS for piece in pieces(pools, DRAWN)}
+        redo = [(r["pools"], drawn[r["pools"], r["piece"]], given.again.split(",")) for r in stored]
+        with Processes(given.processes) as processes:
+            for row, found in zip(stored, processes.imap(again, redo), strict=True):
+                row["cells"] |= found
+                keep(STORE, {**dict(sums(stored)), "rows": stored}, quiet=True)
+                print(row["pools"], row["piece"], found, flush=True)
+    elif not given.draw:
         there = {(row["pools"], row["piece"]) for row in stored}
         drawn = ([(pools, piece) for piece in pieces(pools, given.pieces)] for pools in POOLS)
         tasks = [task for each in zip_longest(*drawn) for task in each if task is not None]
