@@ -15,6 +15,7 @@ from hypothesis.internal.conjecture import providers
 
 from tests.support.budget import SOAK, budget
 from tests.support.clusters.slurm import NEEDED, slurm_cluster
+from tests.support.daemons.forked import BEGUN
 from tests.support.forecasting import of_few_trees
 from tests.support.pictures import blank_pictures
 from tests.support.servers.servers import mosquitto, needs, postgres_server
@@ -118,7 +119,7 @@ def pictures_are_blank():
 @pytest.fixture
 def leaves_nothing(monkeypatch):
     """End the processes that a test has started, also if it fails."""
-    begun = []
+    begun, already = [], len(BEGUN)
 
     class Process(subprocess.Popen):
         def __init__(self, *args, **kwargs):
@@ -127,7 +128,7 @@ def leaves_nothing(monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", Process)
     yield
-    for process in begun:
+    for process in begun + BEGUN[already:]:
         if process.poll() is None:
             process.kill()
             process.communicate()

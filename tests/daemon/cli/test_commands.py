@@ -29,6 +29,7 @@ from daemon.model.inputs import SetPool
 from sia.console.main import main
 from sia.limits import UNLIMITED
 from tests.support.daemons.daemons import setup
+from tests.support.daemons.forked import ForkedProcess
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -95,11 +96,8 @@ class Served:
 
     def begin_only(self):
         with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sia", "serve", "--config", str(self.config)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+            self.process = ForkedProcess(
+                "serve", "--config", self.config, stdout=subprocess.PIPE, stderr=log
             )
 
     def end(self):

@@ -23,9 +23,9 @@ from daemon.process.demo.setting import (
     live_alone,
 )
 from daemon.process.demo.show import monday_before, prepared
-from daemon.process.demo.virtual import VirtualDaemon
 from replay.synthetic.teams import TEAMS, Crowd
 from sia.wording import DAY, HOUR
+from tests.support.budget import budget
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -33,6 +33,9 @@ NAMES = [team.profile.pool.name for team in TEAMS]
 
 MONDAY = 1e9
 """On the daemon's clock, second 0 of the company's time."""
+
+WEEKS = budget(ci=6, soak=12)
+"""How long the users continue."""
 
 
 @pytest.fixture
@@ -42,9 +45,9 @@ def scratch(tmp_path, monkeypatch):
     return tmp_path
 
 
-def begun(*arguments):
+def begun(*arguments, command=("-m", "sia")):
     return subprocess.Popen(
-        [sys.executable, "-m", "sia", "demo", *arguments],
+        [sys.executable, *command, "demo", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,8 +73,18 @@ def test_the_demo_plays_an_hour_per_second_reports_who_gained_and_ends(scratch):
     assert list(scratch.iterdir()) == []
 
 
+SHORT = """
+from daemon.process.demo import show
+from sia.console.main import main
+from sia.wording import DAY, HOUR
+show.LEARNED, show.BEGIN = DAY, 2 * DAY + 8 * HOUR
+main()
+"""
+"""The demo, on the first Wednesday after two days instead of two weeks: its begin takes less."""
+
+
 def test_an_interrupted_demo_ends_in_order(scratch):
-    demo = begun()
+    demo = begun(command=("-c", SHORT))
     first = (demo.stdout.readline() for _ in range(60))  # more than it says by then
     assert any(line.startswith("  day 1, Wed 09:00") for line in first)
     (folder,) = scratch.iterdir()
@@ -115,17 +128,27 @@ def test_the_demo_begins_on_a_recent_wednesday_morning(weekday, zone):
 
 
 class Days(list):
-    """The days of a virtual daemon: verdicts and loans of each."""
+    """The days of a virtual daemon that keeps jobs for a day: verdicts and loans of each.
 
-    def __init__(self, folder, days, **settings):
-        self.config = config_in(folder)
-        with closing(prepared(self.config, Crowd(1), MONDAY)) as daemon:
-            seen = Booking()
+    Attributes:
+        oldest: At the end of each day, seconds since the oldest job in the journal ended.
+        sizes: At the end of each day, the number of the newest verdict.
+        audit: The audit records.
+    """
+
+    def __init__(self, folder, days):
+        config = replace(config_in(folder), history=DAY)
+        self.oldest, self.sizes = [], []
+        with closing(prepared(config, Crowd(1), MONDAY)) as daemon:
+            seen, journal = Booking(), daemon.journal
             for day in range(days):
                 daemon.play(MONDAY + (15 + day) * DAY)
-                booked, seen = newest(daemon.journal, NAMES, seen)
+                booked, seen = newest(journal, NAMES, seen)
                 self.append(booked)
+                self.oldest.append(daemon.now - journal.history(0, 99_999)[-1][1].ended)
+                self.sizes.append(journal.booked_since("verdicts", inf))
             daemon.engine.check()
+            self.audit = journal.audit(0, 10)
 
 
 in_one_process = pytest.mark.xdist_group("demo days")
@@ -165,31 +188,23 @@ def test_a_pool_that_was_idle_for_days_becomes_busy_on_thursday(days):
     assert woken[10] > 0
 
 
-def test_the_journal_keeps_no_more_than_configured(tmp_path):
-    config = replace(config_in(tmp_path), history=DAY)
-    crowd = Crowd(1)
-    begin_journal(config, [], MONDAY, MONDAY)
-    sizes = []
-    with closing(VirtualDaemon(config, crowd, MONDAY)) as daemon:
-        for day in range(1, 5):
-            daemon.play(MONDAY + day * DAY)
-            oldest = daemon.journal.history(0, 99_999)[-1][1].ended
-            assert oldest > daemon.now - 1.5 * DAY
-            sizes.append(daemon.journal.booked_since("verdicts", inf))
-        assert daemon.journal.audit(0, 10) == [], "nobody asked for these jobs"
-    assert sizes[-1] > sizes[0], "numbers grow, rows do not"
+@in_one_process
+def test_the_journal_keeps_no_more_than_configured(days):
+    assert max(days.oldest) < 1.5 * DAY
+    assert days.sizes[-1] > days.sizes[0], "numbers grow, rows do not"
+    assert days.audit == [], "nobody asked for these jobs"
 
 
 def test_the_simulated_users_continue_forever_in_bounded_memory():
     crowd = Crowd(1)
     seen = 0
-    for week in range(1, 13):
+    for week in range(1, WEEKS + 1):
         past = live_alone(crowd, week * 7 * DAY)
         late = [each for each in past if each.end > (week - 1) * 7 * DAY]
         assert {each.job.pool for each in late} == set(NAMES), week
         seen += len(late)
         assert len(crowd._whose) == len(crowd._coming) < 1000
-    assert 2000 < seen / 12 < 6000
+    assert 2000 < seen / WEEKS < 6000
 
 
 def test_users_submit_less_while_they_wait_longer():

@@ -2,12 +2,11 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 
+from tests.support.daemons.forked import ForkedProcess
 from tests.support.servers.servers import free_port
 
 PATIENCE = 120.0
@@ -27,10 +26,7 @@ class ServedDaemon:
 
     def start(self):
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sia", "serve", "--config", str(self.path)],
-                stdout=log, stderr=log,
-            )  # fmt: skip
+            self.process = ForkedProcess("serve", "--config", self.path, stdout=log, stderr=log)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
