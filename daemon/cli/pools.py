@@ -20,7 +20,9 @@ from sia.wording import counted, decimal
 NO_LIMIT = -1
 """Value of the argument `none`; None means that the option was not given."""
 
-LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
+LIMITS = (
+    "lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct", "slowed_budget_minutes",
+)  # fmt: skip
 
 
 class GpuLimitType(click.ParamType[int]):
@@ -155,6 +157,8 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "cells": _written,
     "kept": lambda why: "lends nothing: " + "; ".join(why.values()),
     "slowed_budget_pct": "{:g} %".format,
+    "slowed_budget_minutes": "{:g} min a month (UTC)".format,
+    "delayed_minutes": lambda minutes: f"{decimal(minutes)} min this month",
     "lend_budget_hours": "{:g} GPU-hours a month (UTC)".format,
     "lent_hours": lambda hours: f"{decimal(hours)} GPU-hours this month",
     "weight": decimal,
@@ -199,6 +203,11 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "--slowed-budget-pct",
     type=BudgetType(),
     help="Maximum percentage of its jobs that sharing may delay, or none.",
+)
+@click.option(
+    "--slowed-budget-minutes",
+    type=BudgetType(),
+    help="Maximum minutes by which sharing may delay its jobs in a month, or none.",
 )
 @click.option("--for", "span", type=SPAN, help="Undo the change after this time, like 2h.")
 @click.option("--version", type=int, help="Refuse the change if the pool has another version.")

@@ -105,6 +105,9 @@ class PoolConfig(Struct, frozen=True):
     """Maximum GPU-hours that the pool lends in a calendar month (UTC)."""
     slowed_budget_pct: Annotated[float, Meta(ge=0, le=100)] | None = None
     """Maximum percentage of the pool's jobs that may start later than in the baseline."""
+    slowed_budget_minutes: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
+    """Maximum sum of the minutes by which the jobs that the pool starts in a calendar month (UTC)
+    may start later than in the baseline."""
     state: PoolMode = PoolMode.OPEN
     rate: Rate | None = None
     """Maximum number of jobs accepted per second. This and the two keys below default to
@@ -122,7 +125,7 @@ class PoolConfig(Struct, frozen=True):
     @property
     def budget(self) -> Budget:
         """Return the pool's lending budget."""
-        return Budget(self.lend_budget_hours, self.slowed_budget_pct)
+        return Budget(self.lend_budget_hours, self.slowed_budget_pct, self.slowed_budget_minutes)
 
     @property
     def pool(self) -> Pool:

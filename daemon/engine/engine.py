@@ -280,6 +280,10 @@ class Engine:
         """Return why a pool lends nothing now, by kind of reason; see `GuardRails.reasons`."""
         return self._rails.reasons(self.book.pools[pool], now)
 
+    def delayed_minutes(self, pool: str, now: float) -> float | None:
+        """Return a pool's minutes of delay this month; see `GuardRails.delayed_minutes`."""
+        return self._rails.delayed_minutes(self.book.pools[pool], now)
+
     def planned_outages(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:
         """Yield the events that planned outages and quota changes will cause; see `Outages`."""
         return self._outages.ahead(edges)

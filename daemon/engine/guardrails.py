@@ -1,7 +1,8 @@
 """Guard rails: a pool whose budget is spent or whose forecasts drift stops lending.
 
-There are two kinds of budgets. One limits the GPU-hours lent in a calendar month (UTC). The other
-limits the percentage of a pool's jobs that may start later than without sharing (delayed jobs).
+There are three kinds of budgets. One limits the GPU-hours lent in a calendar month (UTC). One
+limits the minutes by which the jobs that the pool starts in such a month start later than without
+sharing. One limits the percentage of a pool's jobs that start later (delayed jobs).
 That percentage is of the jobs in the pool's account; if it was already exceeded when the budget was
 set, only jobs since then count. The budget is spent if one more delayed job would exceed it, except
 for the first delayed job: see `ON_CREDIT`. The accounts' virtual clocks tell which jobs are late. A
@@ -12,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil, inf
-from typing import NamedTuple
 
 from daemon.engine.lending_budgets import HOURS, LendingBudgets
 from daemon.engine.step import StepContext, StepObserver
 from daemon.lending.accounts import Accounts
-from daemon.lending.lateness import late_of
+from daemon.lending.lateness import Late, late_of
 from daemon.model.account import Account
 from daemon.model.book import PoolRecord, core_limits
 from daemon.model.calendar import moment, month_of
@@ -25,9 +25,9 @@ from daemon.model.inputs import ForecastHealth
 from daemon.model.outputs import Accepted, Answer
 from sia.events import PoolChanged
 from sia.limits import SLOWED
-from sia.wording import counted, duration
+from sia.wording import counted, decimal, duration
 
-PERCENT, LATE, DRIFT = "slowed", "late", "drift"
+PERCENT, MINUTES, LATE, DRIFT = "slowed", "minutes", "late", "drift"
 """Kinds of reason why a pool must not lend, besides `HOURS`."""
 
 ON_CREDIT = 1
@@ -62,6 +62,7 @@ class GuardRails(StepObserver):
         self._any_budget = True  # whether any pool has, or had, a budget
         self._resting: set[str] = set()
         self._rests_until = inf  # when the first resting pool may lend again
+        self._month_ends = inf  # when budgets of minutes begin anew, if any
         now = context.core.state.now
         self._first_look = now if now > -inf and any(map(_has_budget, self._pools)) else inf
 
@@ -73,7 +74,9 @@ class GuardRails(StepObserver):
     def due(self) -> float:
         """When a pool may have to stop lending, or may lend again, if nothing else happens."""
         following = min(self._following.values(), default=inf)
-        return min(self._first_look, following, self._rests_until, self._hours.due)
+        return min(
+            self._first_look, following, self._rests_until, self._month_ends, self._hours.due
+        )
 
     @property
     def any_budget(self) -> bool:
@@ -113,29 +116,38 @@ class GuardRails(StepObserver):
         checked = self._hours.check_budgets(everywhere=everywhere)
         soon = context.now + 2 * SLOWED
         moved.update(name for name, time in self._following.items() if time <= soon)
+        if self._month_ends <= context.now:
+            moved.update(p.name for p in self._pools if p.slowed_budget_minutes is not None)
         for name in book.pools if everywhere else moved & book.pools.keys():
             self._check_pool(book.pools[name])
         if everywhere:
-            self._pausing_groups = {
-                _group(p) for p in self._pools if p.slowed_budget_pct is not None
-            }
+            self._pausing_groups = {_group(p) for p in self._pools if _limits_slowed(p)}
             self._any_budget = any(
                 _has_budget(pool) or pool.spent is not None for pool in self._pools
             )
+        if everywhere or self._month_ends <= context.now:
+            counted_by_month = any(p.slowed_budget_minutes is not None for p in self._pools)
+            self._month_ends = month_of(context.now)[1] if counted_by_month else inf
         names = {*book.pools} if everywhere else checked | moved & book.pools.keys()
         self._update(names)
         context.recheck_pools = False
 
     def _check_pool(self, pool: PoolRecord) -> None:
-        """Check a pool's budget of delayed jobs, and note whether a pending job of it is late."""
+        """Check a pool's budgets of delays, and note whether a pending job of it is late."""
         self._late.pop(pool.name, None)
-        if pool.slowed_budget_pct is None:
-            self._following.pop(pool.name, None)
+        self._following.pop(pool.name, None)
+        account, now = self._book.accounts.get(pool.name), self._context.now
+        if account is None or not _limits_slowed(pool):
             _put(pool, PERCENT, "")
+            _put(pool, MINUTES, "")
             return
-        why = self._check_slowed(pool, pool.slowed_budget_pct, self._context.now)
-        if why is not None:
-            self._late[pool.name] = why
+        late = late_of(account.clock, now)
+        if late.following < inf:
+            self._following[pool.name] = late.following
+        if late.waiting:
+            self._late[pool.name] = _late_reason(pool, late.waiting)
+        _put(pool, PERCENT, _percent_spent(pool, account, late))
+        _put(pool, MINUTES, _minutes_spent(pool, account, late, now))
 
     def _update(self, names: set[str]) -> None:
         """Suspend and resume lending in these pools and in groups with a late job."""
@@ -154,31 +166,6 @@ class GuardRails(StepObserver):
                 self._announce(pool)
         rests = [book.pools[name].rests_until for name in self._resting]
         self._rests_until = min(rests, default=inf)
-
-    def _check_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
-        """Check the budget of delayed jobs.
-
-        Return a text if a pending job of the pool is late, else None.
-        """
-        account = self._book.accounts.get(pool.name)
-        if account is None:
-            return None
-        if pool.marks is None or pool.marks[0] > account.jobs:
-            good = account.slowed * 100 <= budget * account.jobs
-            pool.marks = (0, 0) if good else (account.jobs, account.slowed)
-        slowed, jobs, waits, following = _slowed(pool.marks, account, now)
-        self._following.pop(pool.name, None)
-        if following < inf:
-            self._following[pool.name] = following
-        allowed = budget * (jobs + 1)
-        if budget:
-            allowed = max(allowed, 100 * ON_CREDIT)
-        if (slowed + 1) * 100 > allowed:
-            why = f"{_share(slowed, jobs)}; one more would exceed {budget:g} %"
-            _put(pool, PERCENT, pool.kept.get(PERCENT) or why)
-        else:
-            _put(pool, PERCENT, "")
-        return _late_reason(pool, waits) if waits else None
 
     def _pause(self, pool: PoolRecord, why: str, now: float) -> None:
         """Suspend a pool while a job of its group is late (`why`), and `LATE_REST` seconds more."""
@@ -205,7 +192,7 @@ class GuardRails(StepObserver):
                     context.now, pool.name, pool.quota, pool.cells, lend, borrow, pool.weight
                 )
             )
-        for key in (HOURS, PERCENT, LATE, DRIFT):
+        for key in (HOURS, PERCENT, MINUTES, LATE, DRIFT):
             if (key in reasons) is not (key in announced):
                 kind = "lending_kept" if key in reasons else "lending_resumed"
                 why = reasons.get(key) or self._resume_reason(pool, key)
@@ -227,21 +214,39 @@ class GuardRails(StepObserver):
             return spent and f"{spent}; the next month begins at {moment(month_of(now)[1])}"
         if kind == PERCENT:
             return self._percent_reason(pool, now)
+        if kind == MINUTES:
+            return self._minutes_reason(pool, now)
         return self._pause_reason(pool, now) if kind == LATE else ""
 
     def _percent_reason(self, pool: PoolRecord, now: float) -> str:
         account, budget = self._book.accounts.get(pool.name), pool.slowed_budget_pct
         if account is None or pool.marks is None or budget is None:
             return ""
-        late = _slowed(pool.marks, account, now)
-        share = _share(late.slowed, late.jobs)
+        slowed, jobs = _slowed(pool.marks, account, late_of(account.clock, now))
+        share = _share(slowed, jobs)
         if not budget:
             return f"{share}; a budget of 0 % allows none, so the pool never lends"
-        more = ceil((late.slowed + 1) * 100 / budget) - 1 - late.jobs
+        more = ceil((slowed + 1) * 100 / budget) - 1 - jobs
         if more <= 0:
             return f"{share}; lending resumes with the next scheduling pass"
         again = f"lending resumes after {counted(more, 'more job')} without a delayed one"
         return f"{share}; one more would exceed {budget:g} %; {again}"
+
+    def delayed_minutes(self, pool: PoolRecord, now: float) -> float | None:
+        """Return the minutes of delay of a pool this month; None without such a budget."""
+        account = self._book.accounts.get(pool.name)
+        if account is None or pool.delayed_from is None or pool.slowed_budget_minutes is None:
+            return None if pool.slowed_budget_minutes is None else 0.0
+        return _delayed(pool.delayed_from, account, late_of(account.clock, now)) / 60
+
+    def _minutes_reason(self, pool: PoolRecord, now: float) -> str:
+        delays = self._delays(pool, now)
+        if not pool.slowed_budget_minutes:
+            return f"{delays}; a budget of 0 min allows none, so the pool never lends"
+        return f"{delays}; the next month begins at {moment(month_of(now)[1])}"
+
+    def _delays(self, pool: PoolRecord, now: float) -> str:
+        return _minutes(pool, 60 * (self.delayed_minutes(pool, now) or 0.0))
 
     def _pause_reason(self, pool: PoolRecord, now: float) -> str:
         for other in self._pools:
@@ -263,38 +268,73 @@ class GuardRails(StepObserver):
             if any(_group(p) == _group(pool) for p in self._pools if _limits_slowed(p)):
                 return f"no job of its group was late for {duration(LATE_REST)}"
             return "no pool of its group has a budget of delayed jobs now"
+        why = "the budget was removed"
         if kind == HOURS and pool.lend_budget_hours is not None:
-            return self._hours.describe_pool(pool, now)
-        if (
+            why = self._hours.describe_pool(pool, now)
+        elif kind == MINUTES and pool.slowed_budget_minutes is not None:
+            why = self._delays(pool, now)
+        elif (
             kind == PERCENT
-            and _limits_slowed(pool)
+            and pool.slowed_budget_pct is not None
             and pool.marks is not None
             and account is not None
         ):
-            late = _slowed(pool.marks, account, now)
-            share = _share(late.slowed, late.jobs)
-            return f"{share}; one more would not exceed {pool.slowed_budget_pct:g} %"
-        return "the budget was removed"
+            slowed, jobs = _slowed(pool.marks, account, late_of(account.clock, now))
+            share = _share(slowed, jobs)
+            why = f"{share}; one more would not exceed {pool.slowed_budget_pct:g} %"
+        return why
 
 
-class _Slowed(NamedTuple):
-    """Delayed jobs and all jobs of a pool since its marks, including late ones that have not ended.
+def _percent_spent(pool: PoolRecord, account: Account, late: Late) -> str:
+    """Return why a pool's budget of delayed jobs is spent; "" if it is not or there is none.
 
-    `waits` is the number of late pending jobs; `following` is when the next job will be late
-    (seconds).
+    An existing text stays, because it was announced in a notice.
     """
+    budget = pool.slowed_budget_pct
+    if budget is None:
+        return ""
+    if pool.marks is None or pool.marks[0] > account.jobs:
+        good = account.slowed * 100 <= budget * account.jobs
+        pool.marks = (0, 0) if good else (account.jobs, account.slowed)
+    slowed, jobs = _slowed(pool.marks, account, late)
+    allowed = budget * (jobs + 1)
+    if budget:
+        allowed = max(allowed, 100 * ON_CREDIT)
+    if (slowed + 1) * 100 <= allowed:
+        return ""
+    why = f"{_share(slowed, jobs)}; one more would exceed {budget:g} %"
+    return pool.kept.get(PERCENT) or why
 
-    slowed: int
-    jobs: int
-    waits: int
-    following: float
+
+def _minutes_spent(pool: PoolRecord, account: Account, late: Late, now: float) -> str:
+    """Return why a pool's budget of minutes is spent; "" if it is not or there is none."""
+    if pool.slowed_budget_minutes is None:
+        return ""
+    month, _ = month_of(now)
+    if pool.delayed_from is None or pool.delayed_from[0] != month:
+        pool.delayed_from = month, account.lost + late.delays
+    seconds = _delayed(pool.delayed_from, account, late)
+    if seconds < 60 * pool.slowed_budget_minutes:
+        return ""
+    return pool.kept.get(MINUTES) or _minutes(pool, seconds)
 
 
-def _slowed(marks: tuple[int, int], account: Account, now: float) -> _Slowed:
-    waits, runs, following = late_of(account.clock, now)
-    late = waits + runs
-    slowed, jobs = account.slowed - marks[1] + late, account.jobs - marks[0] + late
-    return _Slowed(slowed, jobs, waits, following)
+def _slowed(marks: tuple[int, int], account: Account, late: Late) -> tuple[int, int]:
+    """Return the delayed jobs and all jobs of a pool since its marks, with late ones."""
+    more = late.waiting + late.running
+    return account.slowed - marks[1] + more, account.jobs - marks[0] + more
+
+
+def _delayed(since: tuple[int, float], account: Account, late: Late) -> float:
+    """Return the seconds of delay of a pool's jobs in a month, with those that still run."""
+    return max(0.0, account.lost + late.delays - since[1])
+
+
+def _minutes(pool: PoolRecord, seconds: float) -> str:
+    return (
+        f"jobs that it started this month (UTC) began {decimal(seconds / 60, 1)} min later than "
+        f"without sharing; the budget is {pool.slowed_budget_minutes:g} min"
+    )
 
 
 def _share(slowed: int, jobs: int) -> str:
@@ -309,11 +349,11 @@ def _late_reason(pool: PoolRecord, waits: int) -> str:
 
 
 def _limits_slowed(pool: PoolRecord) -> bool:
-    return pool.slowed_budget_pct is not None
+    return pool.slowed_budget_pct is not None or pool.slowed_budget_minutes is not None
 
 
 def _has_budget(pool: PoolRecord) -> bool:
-    return pool.lend_budget_hours is not None or pool.slowed_budget_pct is not None
+    return pool.lend_budget_hours is not None or _limits_slowed(pool)
 
 
 def _put(pool: PoolRecord, reason: str, why: str) -> None:

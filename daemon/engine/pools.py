@@ -27,7 +27,12 @@ OVERRIDE = "override"
 
 LIMITS = ("lend_limit", "borrow_limit")
 
-BUDGETS = ("lend_budget_hours", "slowed_budget_pct")
+BUDGETS = {
+    "lend_budget_hours": MAX_BUDGET,
+    "slowed_budget_pct": 100.0,
+    "slowed_budget_minutes": MAX_BUDGET,
+}
+"""Fields of a pool's budgets, and the highest value of each."""
 
 FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
 """Fields of a pool that a command may change."""
@@ -114,7 +119,7 @@ class Pools:
             value = wanted.get(field, 0)
             if not 0 <= value <= most:  # type: ignore[operator]
                 return _unfit(pool, f"{field} must be 0 to {most} (got {value})", f"change {field}")
-        for name, highest in zip(BUDGETS, (MAX_BUDGET, 100.0), strict=True):
+        for name, highest in BUDGETS.items():
             budget = wanted.get(name, 0.0)
             if budget != NO_BUDGET and not 0 <= budget <= highest:  # type: ignore[operator]
                 return _unfit(
@@ -167,6 +172,8 @@ class Pools:
                 setattr(pool, field, _to_record(value))
             if field == "slowed_budget_pct":
                 pool.marks = None
+            if field == "slowed_budget_minutes":
+                pool.delayed_from = None
             if field == "lend_budget_hours" and pool.spent is not None:
                 pool.spent.look = 0.0
         state = changed.get("state")

@@ -327,6 +327,8 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
             if record.spent is not None:
                 record.spent.look = 0.0
             record.slowed_budget_pct, record.marks = budget.slowed_budget_pct, None
+            record.slowed_budget_minutes = budget.slowed_budget_minutes
+            record.delayed_from = None
     return found
 
 

@@ -40,7 +40,7 @@ class AuditChange(NamedTuple):
 
 POOL = (
     "quota", "cells", "state", "lend_limit", "borrow_limit", "weight", "lend_budget_hours",
-    "slowed_budget_pct", "version", "override",
+    "slowed_budget_pct", "slowed_budget_minutes", "version", "override",
 )  # fmt: skip
 
 

@@ -293,6 +293,7 @@ class Override(Struct, frozen=True, forbid_unknown_fields=True):
     weight: float | None = None
     lend_budget_hours: float | None = None
     slowed_budget_pct: float | None = None
+    slowed_budget_minutes: float | None = None
 
 
 class Spent(Struct):
@@ -331,9 +332,15 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Maximum GPU-hours that the pool lends in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
     """Maximum percentage of the pool's jobs that may start later than without sharing."""
+    slowed_budget_minutes: float | None = None
+    """Maximum sum of the minutes by which the jobs that it starts in a calendar month (UTC) may
+    start later than without sharing."""
     spent: Spent | None = None
     marks: tuple[int, int] | None = None
     """(jobs, delayed jobs) of its account when `slowed_budget_pct` was set."""
+    delayed_from: tuple[int, float] | None = None
+    """The month in which delays are counted for `slowed_budget_minutes`, and the seconds of delay
+    of all jobs before, at its begin or when the budget was set."""
     kept: dict[str, str] = {}
     """Reasons why the pool must not lend now, by kind; see `GuardRails`."""
     told: dict[str, str] = {}
@@ -355,6 +362,7 @@ def pool_record(
         pool.name, pool.quota, pool.group, pool.share, cells, state,
         pool.lend_limit, pool.borrow_limit, pool.weight,
         lend_budget_hours=budget.lend_budget_hours, slowed_budget_pct=budget.slowed_budget_pct,
+        slowed_budget_minutes=budget.slowed_budget_minutes,
     )  # fmt: skip
 
 

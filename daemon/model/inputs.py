@@ -99,6 +99,9 @@ class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
     the budget."""
     slowed_budget_pct: float | None = None
     """Maximum percentage of its jobs that may start later than without sharing."""
+    slowed_budget_minutes: float | None = None
+    """Maximum sum of the minutes by which the jobs that it starts in a calendar month (UTC) may
+    start later than without sharing."""
 
 
 class Drain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):

@@ -129,7 +129,7 @@ TOKEN_REMEMBERED = 30 * 86400.0
 """Seconds for which an expired token is still listed, so that its owner finds out why it fails."""
 
 MAX_BUDGET = 1e9
-"""Maximum budget in GPU-hours a month: more than any cluster has."""
+"""Maximum budget of a pool in GPU-hours or minutes of delay a month: more than any cluster has."""
 
 NO_BUDGET = -1.0
 """The value of a command's field that removes a budget; a field that is None changes nothing."""

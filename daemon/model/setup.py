@@ -37,6 +37,9 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_f
     """Maximum GPU-hours lent in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
     """Maximum percentage of the pool's jobs that may start later than without sharing."""
+    slowed_budget_minutes: float | None = None
+    """Maximum sum of the minutes by which the jobs that the pool starts in a calendar month (UTC)
+    may start later than without sharing."""
 
 
 EACH = "*"

@@ -76,6 +76,7 @@ TimeLimit = Annotated[float, Meta(gt=0, le=MAX_TIME_LIMIT)]
 Weight = Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)]
 BudgetHours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
+BudgetMinutes = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
 Timestamp = Annotated[float, Meta(ge=0, le=1e11)]
 """Latest time that is accepted: the year 5138. A larger number is most likely in milliseconds."""
 
@@ -571,6 +572,7 @@ class OverrideView(Struct, omit_defaults=True):
     weight: float | None = None
     lend_budget_hours: Annotated[float | None, Meta(description="-1: no budget.")] = None
     slowed_budget_pct: Annotated[float | None, Meta(description="-1: no budget.")] = None
+    slowed_budget_minutes: Annotated[float | None, Meta(description="-1: no budget.")] = None
 
 
 class PoolView(Struct):
@@ -602,9 +604,17 @@ class PoolView(Struct):
     slowed_budget_pct: Annotated[
         float | None, Meta(description="Limit of jobs that start later than in the baseline, in %.")
     ] = None
+    slowed_budget_minutes: Annotated[
+        float | None,
+        Meta(description="Limit of minutes of delay against the baseline in a month (UTC)."),
+    ] = None
     lent_hours: Annotated[
         float | None,
         Meta(description="GPU-hours lent this month, counted while there is a budget."),
+    ] = None
+    delayed_minutes: Annotated[
+        float | None,
+        Meta(description="Minutes of delay this month, counted while there is such a budget."),
     ] = None
     kept: Annotated[
         dict[str, str],
@@ -647,6 +657,10 @@ class PoolPatch(PoolChange, forbid_unknown_fields=True):
     slowed_budget_pct: Annotated[
         Percent | UnsetType | None,
         Meta(description="Limit of jobs that start later than in the baseline, in %; null: none."),
+    ] = UNSET
+    slowed_budget_minutes: Annotated[
+        BudgetMinutes | UnsetType | None,
+        Meta(description="Limit of minutes of delay against the baseline in a month; null: none."),
     ] = UNSET
     until: Annotated[
         Timestamp | None, Meta(description="Time at which the earlier values return.")

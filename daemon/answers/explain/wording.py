@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemon.engine.guardrails import DRIFT, PERCENT
+from daemon.engine.guardrails import DRIFT, MINUTES, PERCENT
 from daemon.engine.lending_budgets import HOURS
 from daemon.model.book import JobRecord, Progress
 from daemon.model.job import JobPhase
@@ -44,6 +44,7 @@ NAMED = 3
 REMEDIES = {
     HOURS: "sia pool set {} --lend-budget-hours none",
     PERCENT: "sia pool set {} --slowed-budget-pct none",
+    MINUTES: "sia pool set {} --slowed-budget-minutes none",
     DRIFT: 'drift = "say" in [daemon]',
 }
 """Commands and settings that let a pool lend again, by reason; other reasons end by themselves."""

@@ -155,7 +155,9 @@ def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ())
         waiting_gpus=state.pending_width + sum(widths),
         lend_budget_hours=pool.lend_budget_hours,
         slowed_budget_pct=pool.slowed_budget_pct,
+        slowed_budget_minutes=pool.slowed_budget_minutes,
         lent_hours=None if pool.spent is None else pool.spent.upto(now) / 3600,
+        delayed_minutes=engine.delayed_minutes(name, now),
         kept=engine.not_lending_reasons(name, now),
     )  # fmt: skip
 
@@ -178,6 +180,7 @@ def _override_view(over: Override) -> OverrideView:
         over.weight,
         over.lend_budget_hours,
         over.slowed_budget_pct,
+        over.slowed_budget_minutes,
     )
 
 

@@ -342,11 +342,14 @@ def test_pools_are_shown_and_changed(served):
     assert served.said("pool", "set", "speech", "--borrow-limit", "3")["borrow_limit"] == 3
     assert served.said("pool", "set", "speech", "--borrow-limit", "none")["borrow_limit"] is None
     budgets = "--lend-budget-hours", "200", "--slowed-budget-pct", "5"
-    served("pool", "set", "speech", *budgets)
+    served("pool", "set", "speech", *budgets, "--slowed-budget-minutes", "90")
     shown = served("pool", "show", "speech").stdout.splitlines()
     assert "lend budget hours  200 GPU-hours a month (UTC)" in shown
     assert "slowed budget pct  5 %" in shown
+    assert "slowed budget minutes  90 min a month (UTC)" in shown
     served("pool", "set", "speech", "--lend-budget-hours", "none", "--slowed-budget-pct", "none")
+    served("pool", "set", "speech", "--slowed-budget-minutes", "none")
+    assert "budget minutes" not in served("pool", "show", "speech").stdout
     for limit in ("few", "-1"):
         assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
     assert served("pool", "set", "speech").returncode == 2

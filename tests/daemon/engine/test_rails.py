@@ -220,6 +220,38 @@ def test_the_first_slowed_job_is_allowed_but_no_second_and_none_with_a_budget_of
     assert list(none.engine.book.pools["b"].kept) == ["slowed"]
 
 
+def test_a_pool_lends_until_its_minutes_of_delay_are_spent_and_again_in_the_next_month():
+    """One job of b begins 90 s late: with a minute b lends no more this month, with two it does."""
+    one, two = (late_story(slowed_budget_minutes=minutes) for minutes in (1.0, 2.0))
+    assert [n for n in kept(two) if n[2] == "minutes"] == []
+    assert starts(two)["again"] == 1100.0 + LATE_REST
+    assert kept(two, "lending_resumed") == [(1100.0 + LATE_REST, pool, "late") for pool in "ab"]
+    assert [n for n in kept(one) if n[2] == "minutes"] == [(1100.0, "b", "minutes")]
+    assert "again" not in starts(one)
+    words = "jobs that it started this month (UTC) began 1.5 min later than without sharing"
+    limit = "the budget is 1 min"
+    assert why_of(one, "b", 1e4)["minutes"] == (
+        f"{words}; {limit}; the next month begins at 1970-02-01 00:00 UTC"
+    )
+    february = 31 * 86400.0
+    assert one.engine.due == february
+    one.step(february, [Tick()])
+    assert kept(one, "lending_resumed")[-1] == (february, "b", "minutes")
+    assert starts(one)["again"] == february
+    assert one.engine.delayed_minutes("b", february) == 0.0
+
+
+def test_minutes_are_counted_from_the_moment_at_which_their_budget_is_set():
+    life = late_story(until=2000.0)
+    assert life.engine.delayed_minutes("b", 2000.0) is None
+    life.step(2001.0, [SetPool("b", slowed_budget_minutes=0.0)])
+    assert life.engine.delayed_minutes("b", 2001.0) == 0.0
+    assert why_of(life, "b", 2001.0)["minutes"].endswith("allows none, so the pool never lends")
+    life.step(2002.0, [SetPool("b", slowed_budget_minutes=0.5)])
+    assert not life.engine.book.pools["b"].kept
+    life.engine.check()
+
+
 def test_without_a_budget_in_its_group_no_pool_stops_lending():
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
     assert list(life.engine.book.pools["a"].kept) == ["late"]
@@ -280,7 +312,7 @@ def test_a_restart_in_the_middle_changes_nothing(seed):
     rng = Random(seed)
     cluster = replace(
         setup(a=2, b=4), policy="gssf",
-        budgets={"a": Budget(slowed_budget_pct=10.0), "b": Budget(0.02, 5.0)},
+        budgets={"a": Budget(slowed_budget_pct=10.0), "b": Budget(0.02, 5.0, 0.5)},
     )  # fmt: skip
     story, now = [], 1000.0
     for i in range(40):

@@ -210,6 +210,7 @@ def some_story(rng, some):
                 SetPool(rng.choice("bc"), quota=rng.randint(2, 5)),
                 SetPool(rng.choice("abc"), lend_budget_hours=rng.choice([0.01, 0.1, NO_BUDGET])),
                 SetPool(rng.choice("abc"), slowed_budget_pct=rng.choice([0.0, 5.0, NO_BUDGET])),
+                SetPool(rng.choice("abc"), slowed_budget_minutes=rng.choice([0.0, 0.5, NO_BUDGET])),
                 SetPool("b", lend_budget_hours=0.02, until=now + 50.0),
                 ForecastHealth({"b": "wrong"}), ForecastHealth(),
                 Foreseen([Load("c", rng.randrange(3), 2)]),
@@ -220,7 +221,11 @@ def some_story(rng, some):
 
 def some_cluster(rng, policy):
     budgets = {
-        name: Budget(rng.choice([None, 0.01, 0.05]), rng.choice([None, 0.0, 10.0]))
+        name: Budget(
+            rng.choice([None, 0.01, 0.05]),
+            rng.choice([None, 0.0, 10.0]),
+            rng.choice([None, 0.0, 0.2, 1.0]),
+        )
         for name in "abc"
     }
     made = setup(a=2, b=4, c=4)

@@ -362,9 +362,20 @@ async def test_budgets_are_shown_and_changed_over_http(folder):
         assert list(said["kept"]) == ["hours"]
         text = await (await client.get("/metrics")).text()
         assert 'sia_pool_kept{pool="vision",reason="hours"} 1.0' in text
-        body = {"lend_budget_hours": None, "slowed_budget_pct": None}
+        said = await asked(client, "PATCH", "/v1/pools/vision", {"slowed_budget_minutes": 0.0})
+        assert (said["slowed_budget_minutes"], said["delayed_minutes"]) == (0.0, 0.0)
+        assert list(said["kept"]) == ["hours", "minutes"]
+        page = await (await client.get("/ui/pools/vision")).text()
+        assert "0.00 of 0.00 min" in page
+        text = await (await client.get("/metrics")).text()
+        assert 'sia_pool_kept{pool="vision",reason="minutes"} 1.0' in text
+        body = {"lend_budget_hours": None, "slowed_budget_pct": None, "slowed_budget_minutes": None}
         said = await asked(client, "PATCH", "/v1/pools/vision", body)
         assert (said["lend_budget_hours"], said["slowed_budget_pct"]) == (None, None)
         assert said["kept"] == {}
-        for wrong in ({"slowed_budget_pct": 101}, {"lend_budget_hours": -1}):
+        for wrong in (
+            {"slowed_budget_pct": 101},
+            {"lend_budget_hours": -1},
+            {"slowed_budget_minutes": -1},
+        ):
             await asked(client, "PATCH", "/v1/pools/vision", wrong, status=422)

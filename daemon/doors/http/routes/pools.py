@@ -192,7 +192,8 @@ class PoolRoutes:
         patch = decoded(await body_of(request), self._pool, PoolPatch)
         name = request.match_info["name"]
         taken = any(value is not None for value in (patch.quota, patch.cells, patch.weight))
-        if taken or patch.slowed_budget_pct is not UNSET:
+        slowed = patch.slowed_budget_pct, patch.slowed_budget_minutes
+        if taken or any(value is not UNSET for value in slowed):
             demand(request, Rule.OPERATE)  # these changes affect other pools
         await self._do(
             request,
@@ -200,7 +201,7 @@ class PoolRoutes:
                 name, patch.quota, patch.cells, patch.state, _limit(patch.lend_limit),
                 _limit(patch.borrow_limit), patch.weight, _version(request), patch.until,
                 who_asks(request).name, _budget(patch.lend_budget_hours),
-                _budget(patch.slowed_budget_pct),
+                *(_budget(value) for value in slowed),
             ),
         )  # fmt: skip
         return await self._shown(name)

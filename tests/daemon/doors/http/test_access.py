@@ -443,6 +443,7 @@ async def test_an_admin_cannot_take_over_jobs_of_others(folder):
         for patch in (
             {"quota": 5}, {"weight": 2.0}, {"cells": {}}, {"quota": 4, "state": "hold"},
             {"slowed_budget_pct": 0.0}, {"slowed_budget_pct": None},
+            {"slowed_budget_minutes": 5.0}, {"slowed_budget_minutes": None},
             {"slowed_budget_pct": 5.0, "until": until}, {"lend_limit": 1, "slowed_budget_pct": 1.0},
         ):  # fmt: skip
             await asked(admin, "PATCH", "/v1/pools/own", patch, status=403)
