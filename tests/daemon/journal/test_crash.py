@@ -32,10 +32,10 @@ from tests.support.daemons.crash import (
 from tests.support.paths import ROOT
 from tests.support.plugins import package
 
-LIVES = budget(ci=20, soak=200)
+LIVES = budget(ci=12, soak=200)
 """How often the daemon is killed at random moments."""
 
-SYNCS = budget(ci=range(1, 51, 7), soak=range(1, 51))
+SYNCS = budget(ci=range(1, 51, 10), soak=range(1, 51))
 """The fsyncs of a thread at which the daemon dies, one at a time."""
 
 

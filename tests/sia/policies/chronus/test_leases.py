@@ -26,7 +26,7 @@ from tests.support.budget import budget
 from tests.support.naive import naive_leases
 from tests.support.shell import sia
 
-ROUNDS = budget(ci=60, soak=2000)
+ROUNDS = budget(ci=36, soak=2000)
 
 
 def drawn(rng, node=8):

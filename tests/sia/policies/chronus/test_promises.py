@@ -13,7 +13,7 @@ from sia.policies.chronus.book import LeaseBook
 from sia.state.steps import PAPER_STEPS
 from tests.support.budget import budget
 
-ROUNDS = budget(ci=8, soak=1000)
+ROUNDS = budget(ci=6, soak=1000)
 
 
 def drawn(rng, pools, jobs=40):
