@@ -64,6 +64,17 @@ class JobIndex:
         for _, job_id in merge(*parts, reverse=True):
             yield job_id
 
+    def check(self, records: Mapping[str, JobRecord]) -> None:
+        """Assert that it has these jobs in their order, each in its pool. O(jobs)."""
+        found: list[tuple[int, str]] = []
+        for name, jobs in self._pools.items():
+            jobs.check(name)
+            found += jobs.ids.items()
+            assert all(records[job_id].spec.pool == name for job_id in jobs.ids.values()), name
+        found.sort()
+        assert [job_id for _, job_id in found] == [*records], "the index of jobs"
+        assert [*self._numbers.items()] == [(job_id, number) for number, job_id in found]
+
 
 class _PoolJobs:
     """The ids of one pool by their numbers, which only grow."""
@@ -80,6 +91,11 @@ class _PoolJobs:
         del self.ids[number]
         if len(self._numbers) > 2 * len(self.ids) + SPARE:
             self._numbers = [*self.ids]
+
+    def check(self, name: str) -> None:
+        """Assert that the list has the numbers of all jobs in order."""
+        ids = self.ids
+        assert [number for number in self._numbers if number in ids] == [*ids], name
 
     def before(self, number: int) -> Iterator[tuple[int, str]]:
         for i in range(bisect_left(self._numbers, number) - 1, -1, -1):
@@ -564,6 +580,11 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
             after = ""
         for job_id in self._ended.newest(pools, after):
             yield self.ended[job_id]
+
+    def check_index(self) -> None:
+        """Assert that `newest` will yield all jobs in order. O(jobs)."""
+        self._unended.check(self.jobs)
+        self._ended.check(self.ended)
 
     def token(self, name: str) -> TokenRecord | None:
         """Return the token of this name. O(tokens)."""
