@@ -681,7 +681,7 @@ def test_fcfs_in_shared_cells_decides_as_if_each_pool_were_alone():
 @pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
 def test_sia_with_perfect_forecasts_slows_no_job_and_starts_dedicated_jobs_in_turn(windows):
     options = msgspec.structs.replace(EXACT, windows=windows)
-    away, rounds = 0, budget(ci=24, soak=300)
+    away, rounds = 0, budget(ci=15, soak=300)
     for seed in range(rounds):
         owned, story = random_story(Random(seed))
         story = [plain(arrival) for arrival in story]
@@ -757,7 +757,7 @@ def lateness(owned, story, recall=RECALL):
 
 @pytest.mark.parametrize("drawn", [stopped_often, crowded])
 def test_recall_with_perfect_forecasts_makes_no_job_later_than_alone(drawn):
-    stops, rounds = 0, budget(ci=36, soak=1000)
+    stops, rounds = 0, budget(ci=20, soak=1000)
     for seed in range(rounds):
         rng = Random(seed)
         late, stopped = lateness(*drawn(rng), rng.choice([RECALL, RECALL, 0.5, 1.0]))

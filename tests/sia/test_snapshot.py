@@ -148,22 +148,26 @@ def cells_with(**changes):
 
 
 @pytest.mark.parametrize(
-    ("policy", "story", "changes"),
+    ("policy", "story", "changes", "first"),
     [
-        pytest.param(Fcfs, troubled, {"dirty": lambda _: ()}, id="who changed"),
-        pytest.param(Sia, troubled, {"wake": lambda _: None}, id="when it wakes"),
-        pytest.param(MaxMin, troubled, {"pools": backwards}, id="order of a pool's loans"),
-        pytest.param(ElasticMaxMin, troubled, {"jobs": last_loan_first}, id="of a job's"),
+        pytest.param(Fcfs, troubled, {"dirty": lambda _: ()}, 17, id="who changed"),
+        pytest.param(Sia, troubled, {"wake": lambda _: None}, 0, id="when it wakes"),
+        pytest.param(MaxMin, troubled, {"pools": backwards}, 46, id="order of a pool's loans"),
+        pytest.param(ElasticMaxMin, troubled, {"jobs": last_loan_first}, 12, id="of a job's"),
         pytest.param(
-            MaxMin, troubled_in_cells, {"cells": cells_with(placeless=())}, id="who lacked cells"
+            MaxMin, troubled_in_cells, {"cells": cells_with(placeless=())}, 61,
+            id="who lacked cells",
         ),
     ],
-)
-def test_a_snapshot_that_omits_something_is_detected(policy, story, changes):
+)  # fmt: skip
+def test_a_snapshot_that_omits_something_is_detected(policy, story, changes, first):
+    """By some history: `first` is the seed of one that did, and all others are tried after it."""
+
     def renew(core):
         return changed(core, **changes)
 
-    assert any(part(story(policy, Random(seed)), Random(seed), renew) for seed in range(300))
+    seeds = (first, *range(300))
+    assert any(part(story(policy, Random(seed)), Random(seed), renew) for seed in seeds)
 
 
 @pytest.mark.parametrize(

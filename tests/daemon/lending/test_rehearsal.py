@@ -29,6 +29,7 @@ from sia.core.core import Core
 from sia.events import JobProgressed, JobSubmitted, LendingSwitched
 from sia.model import Job, Load, Options, Pool
 from sia.policies import make
+from tests.support.budget import budget
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story
 from tests.support.daemons.lives import Life, lived
@@ -36,6 +37,9 @@ from tests.support.daemons.lives import Life, lived
 ON, OFF, SHADOW = Lending(on=True), Lending(on=False), Lending(on=False, shadow=True)
 
 SEEDS = st.integers(0, 2**32 - 1)
+
+EXAMPLES = budget(ci=12, soak=300)
+"""Histories of a test; of those without a restart, twice as many."""
 
 
 def exact(seconds):
@@ -72,7 +76,7 @@ def live(switch, tale, lasts, policy="sia", quotas=None):
 
 
 @given(SEEDS, st.sampled_from(["sia", "gssf", "mmfs", "fcfs", "easy"]))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_shadow_lending_leaves_the_real_schedule_unchanged(seed, policy):
     tale, lasts = some_story(seed, wild=True)
     off, shadow = (live(switch, tale, lasts, policy) for switch in (OFF, SHADOW))
@@ -85,7 +89,7 @@ def test_shadow_lending_leaves_the_real_schedule_unchanged(seed, policy):
 
 
 @given(SEEDS, st.sampled_from(["sia", "gssf"]))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_shadow_loans_equal_real_loans_if_estimates_are_exact(seed, policy):
     """Loan by loan, to the second, and GPU-second by GPU-second."""
     tale, lasts = some_story(seed, wild=False)
@@ -155,7 +159,7 @@ def lent(life):
 
 
 @given(SEEDS, st.integers(1, 30))
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_restart_in_the_middle_changes_nothing(seed, place):
     tale, lasts = some_story(seed, wild=True, jobs=20)
     whole = live(SHADOW, tale, lasts)
@@ -192,7 +196,7 @@ def test_a_restart_between_two_steps_of_one_time_changes_nothing():
 
 
 @given(SEEDS)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_restarts_after_each_step_change_nothing_even_with_many_steps_of_one_time(seed):
     tale, lasts = some_story(seed, wild=True, jobs=20)
     whole, cut = (Life(Engine.new(setup(a=3, b=4)), lambda spec: lasts[spec.id]) for _ in range(2))
