@@ -26,7 +26,7 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import Room, is_within, moved
+from sia.policies.chronus.leases.lists import Room, is_within, moved, spans
 from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.placing.allocator import Allocator
@@ -193,7 +193,8 @@ class LeaseBook:
         jobs: dict[str, Any]
         for jobs in (self.plan, self.anew, self.over, self.told, self.moved, self._claimed):
             jobs.pop(job_id, None)
-        self._held = None
+        if self._held is not None and job_id in self._held[1]:
+            self._held = None
         self.touch(job_id)
 
     def refresh(self, less: int | None = None) -> None:
@@ -353,9 +354,11 @@ class LeaseBook:
                     self._put(found, claim, lease)
                 self._touched.clear()
                 return found
-        found = self._current = StandingPlan(key, self.room)
-        for claim in self.claims(now, lease):
-            self._put(found, claim, lease)
+        claimed = self.claims(now, lease)
+        found = StandingPlan(key, self.room, claimed, self.standing(claimed, lease))
+        for claim in claimed:
+            self._note(found, claim, lease)
+        self._current = found
         self._touched.clear()
         return found
 
@@ -363,11 +366,14 @@ class LeaseBook:
         """Add a claim with its leases to a standing plan."""
         if claim is None:
             return
+        found.put(claim, self._later(claim, lease))
+        self._note(found, claim, lease)
+
+    def _note(self, found: StandingPlan, claim: Claim, lease: int) -> None:
+        """Note whether a job has more leases than it needs, and whether it runs without one."""
         job_id, leases = claim.job_id, self.plan[claim.job_id]
-        later = self._later(claim, lease)
-        found.put(claim, later)
         found.cut.pop(job_id, None)
-        if len(leases) - bisect_left(leases, lease) > len(later):
+        if len(leases) - bisect_left(leases, lease) > len(found.plan[job_id]):
             found.cut[job_id] = None
         found.moving.pop(job_id, None)
         if self.jobs[job_id].stream is not None and job_id not in self.held:
@@ -451,6 +457,19 @@ class LeaseBook:
         for job_id, leases in plan.items():
             self._set(job_id, leases, lease)
 
+    def admit(self, claim: Claim, plan: LeasePlan, lease: int) -> None:
+        """Replace the plan from `lease` on by one, numbered from it, with one more job."""
+        found = self._current
+        self.adopt(plan, lease)
+        if found is None or found.key[0] != lease:
+            return
+        if plan.keys() != {*found.claims, claim.job_id}:
+            return
+        self._current = found.joined_by(claim, plan)
+        for each in self._current.claims.values():
+            self._note(self._current, each, lease)
+        self.touch(claim.job_id)
+
     def _set(self, job_id: str, leases: Sequence[int], lease: int) -> None:
         """Replace the leases of a job from `lease` on by leases that are numbered from it."""
         known = self.plan.get(job_id, ())
@@ -459,7 +478,8 @@ class LeaseBook:
         if known and found and known[-1] != found[-1]:
             self.moved[job_id] = None
         self.plan[job_id] = found
-        self._held = None
+        if lease <= self.given:
+            self._held = None
 
     def soonest(self, job: JobStateView, now: float) -> float | None:
         """Return when a job could end on GPUs that the plan leaves free; None for never.
@@ -475,28 +495,29 @@ class LeaseBook:
     def promised(self) -> list[PromisedSpan]:
         """Return the GPUs of guaranteed jobs, rounded up, lease by lease."""
         length, used = self._rules.params.lease, self._used()
-        spans: list[PromisedSpan] = []
+        found: list[PromisedSpan] = []
         for n, sums in sorted(used.items()):
-            gpus, last = sum(sums.values()), spans[-1] if spans else None
+            gpus, last = sum(sums.values()), found[-1] if found else None
             if last is not None and last.gpus == gpus and last.end == n * length:
-                spans[-1] = last._replace(end=(n + 1) * length)
+                found[-1] = last._replace(end=(n + 1) * length)
             else:
-                spans.append(PromisedSpan(n * length, (n + 1) * length, gpus))
-        return spans
+                found.append(PromisedSpan(n * length, (n + 1) * length, gpus))
+        return found
 
     def planned_end(self, job: JobStateView, now: float, leases: Sequence[int]) -> float:
-        """Return when a job ends if it gets these leases, in seconds."""
+        """Return when a job ends if it gets these leases, in seconds. O(spans of leases)."""
         length, cost = self._rules.params.lease, self.cost(job)
         left = self.left(job, now, leases[0])
         begun, before = job.runs > 0, leases[0] - 1 if job.stream is not None else -2
         end = now
-        for lease in leases:
-            begin = max(now, lease * length)
-            if begun and lease != before + 1:
+        for span in spans(leases):
+            begin = max(now, span.start * length)
+            if begun and span.start != before + 1:
                 begin += cost
-            end = min((lease + 1) * length, begin + left)
+            latest = (span.stop - 1) * length if len(span) > 1 else -inf  # its last lease begins
+            end = min(span.stop * length, max(latest, begin + left))
             left -= end - begin
-            before, begun = lease, True
+            before, begun = span.stop - 1, True
         return end
 
     @property

@@ -119,7 +119,8 @@ class Promises:
         if current.is_hopeless(claim):
             yield from self._refuse(book, job, now)
             return
-        if job.job.id not in book.plan and current.holds:
+        is_full = job.job.id not in book.plan and current.holds
+        if is_full:
             leases = current.find(claim)
             if leases is not None:
                 book.add(claim, leases, lease)
@@ -130,24 +131,26 @@ class Promises:
         if is_impossible(both, book.room):
             yield from self._refuse(book, job, now)
             return
-        plan = joined(claims, book.room, current.plan, claim)
+        plan = None if is_full else joined(claims, book.room, current.plan, claim)
         plan = plan or rearranged(claims, book.room, current.plan, claim)
         if plan is not None:
-            yield from self._promise(book, job, now, plan, lease)
+            yield from self._promise(book, claim, now, plan, lease)
             return
         asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)
         yield from self._ask(book, asked, lease_program(both, book.room, LeaseGoal.ANY), ())
 
     def _promise(
-        self, book: LeaseBook, job: JobStateView, now: float, plan: LeasePlan, lease: int
+        self, book: LeaseBook, claim: Claim, now: float, plan: LeasePlan, lease: int
     ) -> Proposals:
         """Adopt the plan with one more job, and promise the job its deadline."""
-        known = job.job.id in book.plan
-        book.asking.pop(job.job.id, None)
-        book.anew.pop(job.job.id, None)
-        book.adopt(plan, lease)
-        if not known:
-            yield self._told(book, job, now)
+        known = claim.job_id in book.plan
+        book.asking.pop(claim.job_id, None)
+        book.anew.pop(claim.job_id, None)
+        if known:
+            book.adopt(plan, lease)
+        else:
+            book.admit(claim, plan, lease)
+            yield self._told(book, book.jobs[claim.job_id], now)
 
     def _told(self, book: LeaseBook, job: JobStateView, now: float) -> Promise:
         """Return the promise to a job that the plan now contains."""
@@ -229,7 +232,7 @@ class Promises:
         program = lease_program(both, book.room, LeaseGoal.ANY)
         plan = program.plan_of(both, values)
         if book.holds(both, plan):
-            yield from self._promise(book, job, now, plan, lease)
+            yield from self._promise(book, both[-1], now, plan, lease)
         else:
             yield from self._refuse(book, job, now)
 

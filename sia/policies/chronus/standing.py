@@ -25,15 +25,24 @@ class StandingPlan:
         moving: Jobs that run without a lease, so that their claims change with time.
     """
 
-    def __init__(self, key: tuple[Any, ...], room: Room) -> None:
-        """Start without jobs."""
+    def __init__(
+        self, key: tuple[Any, ...], room: Room, claims: Iterable[Claim], plan: LeasePlan
+    ) -> None:
+        """Start with the claims and leases of these jobs."""
         self.key = key
-        self.claims: dict[str, Claim] = {}
-        self.plan: LeasePlan = {}
+        self.claims = {claim.job_id: claim for claim in claims}
+        self.plan = plan
         self.cut: dict[str, None] = {}
         self.moving: dict[str, None] = {}
-        self._room, self._free = room, FreeLeases(room)
-        self._short: dict[str, None] = {}  # jobs whose leases do not suffice
+        used = ((claim, plan[job_id]) for job_id, claim in self.claims.items())
+        self._room, self._free = room, FreeLeases.beside(room, used)
+        self._short = {  # jobs whose leases do not suffice
+            job_id: None for job_id, claim in self.claims.items() if _is_short(claim, plan[job_id])
+        }
+
+    def joined_by(self, claim: Claim, plan: LeasePlan) -> StandingPlan:
+        """Return a plan with the claims of this one and one more, all with other leases."""
+        return StandingPlan(self.key, self._room, [*self.claims.values(), claim], plan)
 
     def put(self, claim: Claim, leases: tuple[int, ...]) -> None:
         """Add a job with its leases, or replace what was known of it. O(spans of leases)."""
@@ -43,7 +52,7 @@ class StandingPlan:
         if known is not None:
             self._free.give_back(known, self.plan[job_id])
         self._short.pop(job_id, None)
-        if len(leases) != claim.leases or not leases or leases[-1] >= claim.last:
+        if _is_short(claim, leases):
             self._short[job_id] = None
         self._free.use(claim, leases)
         self.claims[job_id], self.plan[job_id] = claim, leases
@@ -77,6 +86,10 @@ class StandingPlan:
         """Return whether a job could not be promised anything even if it were alone."""
         too_wide = any(need > have for need, have in zip(claim.uses, self._room, strict=True))
         return too_wide or claim.leases > claim.last
+
+
+def _is_short(claim: Claim, leases: Sequence[int]) -> bool:
+    return len(leases) != claim.leases or not leases or leases[-1] >= claim.last
 
 
 def _numbers(found: Iterable[Sequence[int]] | None) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from operator import add, le, sub
 from typing import Any
 
@@ -30,6 +30,20 @@ class FreeLeases:
         self._begins = [0]  # the first lease of each span, which ends with the next one
         self._left = [room]  # free in each span; the last span has no end
 
+    @classmethod
+    def beside(cls, room: Room, plan: Iterable[tuple[Claim, Sequence[int]]]) -> FreeLeases:
+        """Return what the leases of these jobs leave free. O(spans of leases · log spans)."""
+        changes: dict[int, Room] = {0: room}
+        nothing = (0,) * len(room)
+        for claim, leases in plan:
+            for span in spans(leases):
+                for at, by in (span.start, sub), (span.stop, add):
+                    changes[at] = tuple(map(by, changes.get(at, nothing), claim.uses))
+        free = cls(room)
+        free._begins = sorted(changes)
+        free._left = [*accumulate((changes[at] for at in free._begins), _sum_of)]
+        return free
+
     def find(self, claim: Claim, within: int) -> list[range] | None:
         """Return the first free leases before `within` for a job; None if there are too few."""
         uses, wanted, found = claim.uses, claim.leases, list[range]()
@@ -40,7 +54,10 @@ class FreeLeases:
                 return None
             if need <= left[0] and (single or all(map(le, uses, left))):
                 end = min(begins[n + 1] if n + 1 < len(begins) else within, within, begin + wanted)
-                found.append(range(begin, end))
+                if found and found[-1].stop == begin:
+                    found[-1] = range(found[-1].start, end)
+                else:
+                    found.append(range(begin, end))
                 wanted -= end - begin
                 if not wanted:
                     return found
@@ -86,6 +103,10 @@ class FreeLeases:
         return any(min(left) < 0 for left in self._left)
 
 
+def _sum_of(one: Room, other: Room) -> Room:
+    return tuple(map(add, one, other))
+
+
 def spans(leases: Sequence[int]) -> Iterator[range]:
     """Yield the spans of consecutive leases. O(spans · log leases)."""
     begin, count = 0, len(leases)
@@ -108,10 +129,7 @@ def moved(leases: Sequence[int], by: int) -> tuple[int, ...]:
 
 def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
     """Return whether no lease of a plan is used by more than fits. O(spans of leases)."""
-    free = FreeLeases(room)
-    for claim in claims:
-        free.use(claim, plan[claim.job_id])
-    return not free.is_overfull
+    return not FreeLeases.beside(room, ((c, plan[c.job_id]) for c in claims)).is_overfull
 
 
 def _by_deadline(numbered: tuple[int, Claim]) -> Any:
@@ -192,9 +210,7 @@ def _listed(claims: Sequence[Claim], room: Room, order: Order) -> LeasePlan | No
 
 def joined(claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim) -> LeasePlan | None:
     """Return a plan with one more job, whose leases are free in `plan`, or None. O(leases)."""
-    free = FreeLeases(room)
-    for claim in claims:
-        free.use(claim, plan[claim.job_id])
+    free = FreeLeases.beside(room, ((c, plan[c.job_id]) for c in claims))
     leases = free.take(more, more.last)
     return None if leases is None else {**plan, more.job_id: leases}
 

@@ -21,7 +21,7 @@ def job(rng, number):
 
 @pytest.mark.parametrize("seed", range(budget(ci=20, soak=1000)))
 def test_jobs_come_change_and_go_and_the_same_leases_are_free_as_in_a_new_plan(seed):
-    rng, kept = Random(seed), StandingPlan((), ROOM)
+    rng, kept = Random(seed), StandingPlan((), ROOM, (), {})
     for number in range(60):
         more = job(rng, number)
         plan = joined([*kept.claims.values()], ROOM, kept.plan, more)
@@ -42,7 +42,7 @@ def test_jobs_come_change_and_go_and_the_same_leases_are_free_as_in_a_new_plan(s
 
 
 def test_a_job_with_too_few_or_late_leases_or_without_room_is_noticed():
-    kept, job = StandingPlan((), (4,)), Claim("a", (4,), 2, ((3, 100.0),))
+    kept, job = StandingPlan((), (4,), (), {}), Claim("a", (4,), 2, ((3, 100.0),))
     kept.put(job, (0, 1))
     assert kept.holds
     kept.put(job, (0,))
