@@ -17,13 +17,14 @@ import csv
 import gzip
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from tests.support import shell
+from tests.support.pictures import blank_pictures
 
 TRACES = Path(
     os.environ.get("SIA_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces")
@@ -61,26 +62,13 @@ MORNING = 14 * DAY + 8 * 3600.0
 """Second of the made-up cloud's log at which its day begins."""
 
 
-WITHOUT_PICTURES = """
-from replay.plotting import canvas
-from sia.console.main import main
-blank = b'<svg xmlns="http://www.w3.org/2000/svg" />'
-canvas._saved = lambda name, height, draw, *forms: [blank for _ in forms]
-main()
-"""
-
-
 def sia(*arguments: object) -> None:
-    """Run the command line in a process of its own, with a hash seed of its own.
+    """Run the command line in this process, whose hash seed is random.
 
     Pictures of reports are blank: no case compares them, and drawing takes as long as the rest.
     """
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PICTURES, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with blank_pictures():
+        ran = shell.sia(*arguments)
     if ran.returncode:
         raise AssertionError(f"sia {' '.join(map(str, arguments))}\n{ran.stderr}")
 
