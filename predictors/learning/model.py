@@ -137,7 +137,8 @@ def between(gpus: NDArray[np.int64], at: float) -> NDArray[np.int64]:
 def as_gpus(logs: NDArray[Any]) -> NDArray[np.int64]:
     """Convert log(1 + GPUs) at all but the first of `QUANTILES` to GPUs: (rows, quantiles)."""
     rising = np.maximum.accumulate(np.maximum(logs.astype(np.float64), 0.0), axis=1)
-    gpus = np.expm1(np.pad(rising, ((0, 0), (1, 0))))
+    gpus = np.zeros((len(rising), rising.shape[1] + 1))
+    np.expm1(rising, out=gpus[:, 1:])
     whole: NDArray[np.int64] = np.ceil(np.maximum(gpus - ROUNDING, 0.0)).astype(np.int64)
     return whole
 

@@ -17,7 +17,7 @@ from replay.run.output import write_pools, write_trace
 from replay.run.predictors import loads_of, run_times_of
 from replay.run.run import Settings, replay_one
 from replay.synthetic.paper import PRESETS, synthesize
-from sia import Pool
+from sia import Options, Pool
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_SLOWED_PCT, TICK
 from sia.wording import DAY
@@ -267,9 +267,14 @@ LABELS = [
 WITH_TREES = ["sia@learned+survival", "sia@learned:0.8+history", "sia@peaks:0.8+boosted:0.9"]
 
 
+DAYS, TAUGHT = budget(ci=(5.0, 2.5 * DAY), soak=(12.0, 5 * DAY))
+"""Of the log, and the second until which models learn."""
+
+WINDOWS = budget(ci=(300.0, 3600.0), soak=(300.0, 3600.0, 43200.0))
+
+
 def a_log():
-    trace, table = synthesize(PRESETS["base"], 5, days=budget(ci=8.0, soak=12.0))
-    return trace, table
+    return synthesize(PRESETS["base"], 5, days=DAYS)
 
 
 def pieces_of(trace, table, since=None, *, runs=3, days=2):
@@ -278,7 +283,7 @@ def pieces_of(trace, table, since=None, *, runs=3, days=2):
 
 def outcome(label, whole, piece, model=None):
     runnable = playable(piece.cut(whole.trace), piece.table)
-    settings = Settings([label], model=model)
+    settings = Settings([label], options=Options(windows=WINDOWS), model=model)
     past = piece.past(*whole)
     schedule = replay_one(runnable, piece.table, label, settings, None, past=past)
     return [*zip((a.job.id for a in runnable.arrivals), schedule.starts, strict=True)]
@@ -288,7 +293,7 @@ def outcome(label, whole, piece, model=None):
 def model(few_trees):
     pytest.importorskip("xgboost")
     trace, table = a_log()
-    return train_on(trace, table, until=5 * DAY)
+    return train_on(trace, table, until=TAUGHT, windows=WINDOWS)
 
 
 @pytest.mark.parametrize("label", [*LABELS, *WITH_TREES])
@@ -301,7 +306,7 @@ def test_events_after_a_piece_do_not_change_it(label, model):
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
     rng = Random(0)
     runs, days = budget(ci=(1, 1), soak=(3, 2))
-    for piece in pieces_of(trace, table, 5 * DAY, runs=runs, days=days):
+    for piece in pieces_of(trace, table, TAUGHT, runs=runs, days=days):
         hidden = {a.job.id for a in trace.arrivals if a.job.submit >= piece.begin + piece.length}
         before = (a for a in trace.arrivals if a.job.submit < piece.begin)
         hidden |= {a.job.id for a in before if a.job.submit + a.duration > piece.begin}
@@ -320,7 +325,7 @@ def test_events_after_a_piece_do_not_change_it(label, model):
 def test_predictors_learn_from_jobs_before_a_piece():
     trace, table = a_log()
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
-    piece = pieces_of(trace, table, 5 * DAY)[0]
+    piece = pieces_of(trace, table, TAUGHT)[0]
     label = "sia@peaks:0.8+survival:0.5"
     assert outcome(label, WholeLog(trace, starts), piece) != outcome(
         label, WholeLog(trace, {}), piece
@@ -343,8 +348,8 @@ def test_a_log_ran_first_come_first_served_in_its_pools_or_at_once():
 
 def test_pieces_begin_where_they_are_told_to():
     trace, table = a_log()
-    assert min(piece.begin for piece in pieces_of(trace, table)) < 5 * DAY
-    assert all(piece.begin >= 5 * DAY for piece in pieces_of(trace, table, 5 * DAY))
+    assert min(piece.begin for piece in pieces_of(trace, table)) < TAUGHT
+    assert all(piece.begin >= TAUGHT for piece in pieces_of(trace, table, TAUGHT))
 
 
 @pytest.mark.parametrize("label", [*LABELS, "sia@none+perfect", "sia@perfect+random"])
@@ -358,15 +363,15 @@ def test_every_pair_of_predictors_can_be_made(label):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, few_trees):
-    """Four days of four pools with one job that is too wide, and a model of the first two."""
+    """Days of four pools with one job that is too wide, and a model of the first of them."""
     pytest.importorskip("xgboost")
     folder = tmp_path_factory.mktemp("taught")
-    trace, table = synthesize(PRESETS["base"], 5, days=4.0)
+    trace, table = synthesize(PRESETS["base"], 5, days=2.5)
     wide = job("wide").pool(table.pools[0].name).gpus(999).at(trace.arrivals[0].job.submit).runs(5)
     write_trace(folder / "trace.csv", Trace([wide, *trace.arrivals]))
     write_pools(folder / "pools.csv", table)
     ours = ("--trace", folder / "trace.csv", "--pools", folder / "pools.csv")
-    done = sia("forecast", "train", *ours, "--until", "2d", "--windows", "5m,1h",
+    done = sia("forecast", "train", *ours, "--until", "36h", "--windows", "5m,1h",
                "--out", folder / "model")  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, ours
@@ -380,7 +385,7 @@ def experiment(files, out, *arguments):
 
 
 def test_a_model_is_not_measured_on_its_training_span(files, tmp_path):
-    pieces = ("--weeks", 0.2, "--runs", 1, "--warmup", 0)
+    pieces = ("--weeks", 0.1, "--runs", 1, "--warmup", 0)
     for arguments in (pieces, (*pieces, "--from", "1d")):
         done = experiment(files, tmp_path / "early", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
