@@ -170,7 +170,7 @@ def clockwork(weeks):
 
 
 @pytest.fixture(scope="module")
-def learned():
+def learned(few_trees):
     pytest.importorskip("xgboost", reason="the extra `learn` is not installed")
     trace = clockwork(3.3)
     rows = observe(trace, None, windows=WINDOWS)

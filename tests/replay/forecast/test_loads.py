@@ -83,9 +83,9 @@ def of(found, window, forecast, setting):
 
 
 def test_peaks_are_enough_as_often_as_they_state_where_every_day_is_alike():
-    trace = Trace(story(1, days=16))
+    trace = Trace(story(1, days=12))
     rows = observe(trace, None, windows=WINDOWS)
-    found = judge_loads(trace, None, rows, 10 * DAY)
+    found = judge_loads(trace, None, rows, 7 * DAY)
     for window in WINDOWS:
         of_levels = [of(found, window, "peaks", level) for level in LEVELS]
         for row in of_levels:
