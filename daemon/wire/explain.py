@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from daemon.model.job import JobPhase
 from sia.explain.obstacles import (
+    EarlyObstacle,
     GuestObstacle,
     Length,
     LimitObstacle,
@@ -57,8 +58,8 @@ class PlacementObstacle(Struct, frozen=True, tag="place"):
 
 
 ObstacleView = (
-    OrderObstacle | GuestObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools
-    | LimitObstacle | Out | Length | RoundObstacle | Width
+    OrderObstacle | GuestObstacle | EarlyObstacle | QuotaObstacle | RoomObstacle | Reservation
+    | Rival | OtherPools | LimitObstacle | Out | Length | RoundObstacle | Width
     | Held | PoolHeld | PoolNotLending | PlacementObstacle
 )  # fmt: skip
 

@@ -301,6 +301,13 @@ class Policy:
         """
         return ()
 
+    def overtaken_by(self, job: JobStateView) -> int | None:
+        """Return the priority of jobs that may need the pool's quota before a pending job's turn.
+
+        None if the job may start in the quota as soon as it fits there.
+        """
+        return None
+
     def turn(self, job: JobStateView) -> Turn | None:
         """Return the turn of a job that has not ended; None if the policy knows no turns."""
         return None

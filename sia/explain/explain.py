@@ -28,6 +28,7 @@ from sia.events import (
     JobFinished,
     LendingSwitched,
     PoolChanged,
+    PriorityChanged,
     RunTimesUpdated,
 )
 from sia.explain.glance import (
@@ -44,6 +45,7 @@ from sia.explain.glance import (
     window_of,
 )
 from sia.explain.obstacles import (
+    EarlyObstacle,
     EndingJob,
     Explanation,
     GuestObstacle,
@@ -194,6 +196,9 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
             [JobFinished(now, each.job.id) for each in guests],
             sum(each.width for each in guests),
         )
+    priority = ask(core.policy, "overtaken_by", job)
+    if priority is not None and not ahead:
+        yield ObstacleRemoval(EarlyObstacle(priority), [PriorityChanged(now, job.job.id, priority)])
     short = missing_quota(core.policy, job)
     if short > 0 and needed_gpus(core.policy, job) <= pool.quota:
         own = [each for each in core.state.jobs.values()

@@ -14,6 +14,7 @@ from sia.contract.policy import Policy, next_multiple
 from sia.contract.views import JobStateView
 from sia.core.guard import ask
 from sia.explain.obstacles import (
+    EarlyObstacle,
     Explanation,
     GuestObstacle,
     Length,
@@ -142,6 +143,8 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
     if (short := missing_quota(policy, job)) > 0:
         left = max(0, pool.quota - pool.dedicated)
         found.append(QuotaObstacle(pool.name, short, left, pool.quota, ()))
+    if (priority := ask(policy, "overtaken_by", job)) is not None:
+        found.append(EarlyObstacle(priority))
     if not found:
         found += _missing_idle(job, needs)
     return StartPath("turn", open=True, obstacles=tuple(found))

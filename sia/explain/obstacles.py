@@ -41,6 +41,15 @@ class GuestObstacle(Struct, frozen=True, tag="guests"):
     first: str
 
 
+class EarlyObstacle(Struct, frozen=True, tag="early"):
+    """It fits in its pool's quota before its turn, which a job of `priority` might need.
+
+    The turn is its start in the pool alone. Removed: it has this priority.
+    """
+
+    priority: int
+
+
 class QuotaObstacle(Struct, frozen=True, tag="quota"):
     """Its pool's quota has `short` too few GPUs left. Removed: the jobs in `ends` have ended."""
 
@@ -146,6 +155,7 @@ class Width(Struct, frozen=True, tag="width"):
 Obstacle = (
     OrderObstacle
     | GuestObstacle
+    | EarlyObstacle
     | QuotaObstacle
     | RoomObstacle
     | Reservation

@@ -9,6 +9,7 @@ from sia.events import JobSubmitted
 from sia.explain.explain import explain
 from sia.explain.glance import glance
 from sia.explain.obstacles import (
+    EarlyObstacle,
     GuestObstacle,
     Length,
     LimitObstacle,
@@ -82,6 +83,8 @@ def assert_fact(core, job, each):  # noqa: C901  one for each kind of obstacle
             assert group.limited
         case Out():
             assert each.gpus == group.out > 0
+        case EarlyObstacle():
+            assert job.job.priority < each.priority
         case Length():
             assert job.run_time > each.longest
         case Width():

@@ -17,11 +17,13 @@ from sia.events import (
     JobSubmitted,
     LendingSwitched,
     PoolChanged,
+    PriorityChanged,
     RunTimesUpdated,
 )
 from sia.explain import explain as explaining
 from sia.explain.explain import explain
 from sia.explain.obstacles import (
+    EarlyObstacle,
     EndingJob,
     GuestObstacle,
     Length,
@@ -41,6 +43,7 @@ from sia.model import Estimate, Load
 from sia.policies.elastic.fifo import ElasticFifo
 from sia.policies.elastic.srtf import ElasticSrtf
 from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.mmfs import MaxMin
 from sia.policies.queues.ssf import Ssf
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
@@ -76,7 +79,7 @@ def jobs_gone(core, asked, obstacle):
     return []
 
 
-def changes(core, asked, obstacle):
+def changes(core, asked, obstacle):  # noqa: PLR0911  one for each kind
     """What else has changed then."""
     now, pools, windows = core.state.now, core.state.pools, range(len(core.state.options.windows))
 
@@ -95,6 +98,8 @@ def changes(core, asked, obstacle):
         case LimitObstacle() | Out():
             off = isinstance(obstacle, Out)
             return [GpusOut(now, asked.pool.name, 0) if off else LendingSwitched(now, on=True)]
+        case EarlyObstacle():
+            return [PriorityChanged(now, asked.job.id, obstacle.priority)]
         case Length():
             return [RunTimesUpdated(now, [Estimate(asked.job.id, obstacle.longest)])]
     return []
@@ -385,12 +390,12 @@ def test_random_jobs_start_at_once_without_the_named_obstacle(policy):
 
 def test_random_jobs_name_every_kind_of_obstacle():
     wanted = {OrderObstacle, QuotaObstacle, RoomObstacle, Reservation, Rival, OtherPools}
-    wanted |= {LimitObstacle, Out, Length, Width}
+    wanted |= {LimitObstacle, Out, Length, Width, EarlyObstacle}
     kinds = set()
-    for seed in range(250):
+    for seed in range(500):
         if wanted <= kinds:
             return
-        _, core = random_state(Sia, seed)
+        _, core = random_state(Sia if seed % 2 else MaxMin, seed // 2)
         for waiting in (
             [j for j in core.state.jobs.values() if j.stream is None][:2] if core else ()
         ):

@@ -208,6 +208,15 @@ def with_priorities(rng: Random, arrivals: Sequence[Arrival]) -> list[Arrival]:
     ]
 
 
+def with_urgent_jobs(owned: Sequence[Pool], arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Put a job of no length and of the highest priority before all other jobs of each pool.
+
+    So `sia` knows from the beginning that jobs may be overtaken.
+    """
+    first = [job(f"urgent {pool.name}").pool(pool.name).runs(0) for pool in owned]
+    return [a._replace(job=replace(a.job, priority=7)) for a in first] + [*arrivals]
+
+
 def _random_jobs(rng: Random, pool: Pool) -> list[Arrival]:
     count = rng.randint(1, 10)
     widths = [rng.choice([1, pool.quota, rng.randint(1, pool.quota)]) for _ in range(count)]

@@ -18,6 +18,7 @@ from daemon.wire.explain import (
 )
 from sia.contract.policy import Awaited
 from sia.explain.obstacles import (
+    EarlyObstacle,
     EndingJob,
     Explanation,
     GuestObstacle,
@@ -106,7 +107,7 @@ def _word(each: ObstacleView, now: float) -> str:
             return _short(each, now)
         case LimitObstacle() | PoolNotLending():
             return _limit(each) if isinstance(each, LimitObstacle) else _not_lending(each)
-        case Out() | RoundObstacle():
+        case Out() | RoundObstacle() | EarlyObstacle():
             return _later(each, now)
         case Length():
             return _length(each)
@@ -115,8 +116,10 @@ def _word(each: ObstacleView, now: float) -> str:
     return ""
 
 
-def _later(each: Out | RoundObstacle, now: float) -> str:
-    """Return a phrase for GPUs of nodes that are out, or for the next round."""
+def _later(each: Out | RoundObstacle | EarlyObstacle, now: float) -> str:
+    """Return a phrase for GPUs of nodes that are out, the next round, or the job's turn."""
+    if isinstance(each, EarlyObstacle):
+        return f"its turn: until then a job of priority {each.priority} may need its GPUs"
     if isinstance(each, Out):
         gpus = counted(each.gpus, "GPU")
         return f"{gpus} on nodes that are out: as many others stay idle for owners (sia nodes)"

@@ -19,7 +19,7 @@ KINDS = {
     "turn": "Jobs ahead of it", "quota": "Its pool's quota", "room": "Idle GPUs",
     "reservation": "GPUs reserved", "rival": "A pool served first", "others": "Other pools",
     "limit": "A limit on loans", "out": "Nodes that are out", "length": "Its run time",
-    "round": "The next round",
+    "round": "The next round", "early": "Its turn",
     "width": "GPUs it needs", "kept": "A pool that does not lend",
     "hold": "It is held", "pool_hold": "Its pool is on hold", "place": "Its GPUs",
 }  # fmt: skip

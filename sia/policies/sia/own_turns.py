@@ -1,17 +1,22 @@
-"""Turns of guests under `sia`: when a guest would have started in its pool alone.
+"""Turns under `sia`: when a job would have started in its pool alone.
 
-From its turn on a guest counts within its own pool's quota, and the loan ends. Without this rule a
-pool whose guests run much longer than expected keeps other pools' GPUs while it uses its whole
-quota for the jobs behind them. With it a loan ends at the guest's turn at the latest, so that a
-wrong run time costs the lender less. Nobody of the guest's pool is later for it, because the guest
-would use the same GPUs of the quota in the pool alone.
+With the option `turns` a guest counts within its own pool's quota from its turn on, and the loan
+ends. Without this rule a pool whose guests run much longer than expected keeps other pools' GPUs
+while it uses its whole quota for the jobs behind them. With it a loan ends at the guest's turn at
+the latest, so that a wrong run time costs the lender less. Nobody of the guest's pool is later for
+it, because the guest would use the same GPUs of the quota in the pool alone.
 
-Each pool has a clock (`sia.virtual.turns`).
+Priorities need turns, too. If jobs ahead of the head of a pool run as guests, the head fits in the
+quota before its turn. If it started then, a job of higher priority that is submitted before its
+turn could find the quota in use, and would be later than in the pool alone. So the head waits for
+its turn, unless no job of its pool has had a higher priority.
+
+Each pool has a clock (`sia.virtual.turns`); without the option only pools with priorities have one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -27,42 +32,105 @@ class OwnTurnsSnapshot(Struct):
     """By name of pool."""
     claims: list[int]
     """Guests whose turn has come, in order of their turns, by number of arrival."""
+    highest: dict[str, int] = {}
+    """By name of pool, the highest priority that its jobs have had, if it is not 0."""
+
+
+class HighestPriorities:
+    """The highest priority of each pool's jobs so far; 0, the usual one, for other pools."""
+
+    def __init__(self) -> None:
+        """Start without pools."""
+        self._highest: dict[PoolStateView, int] = {}
+
+    def note(self, job: JobStateView) -> None:
+        """Take the priority of a job. O(1)."""
+        priority = job.job.priority
+        if priority and priority > self._highest.get(job.pool, 0):
+            self._highest[job.pool] = priority
+
+    def of(self, pool: PoolStateView) -> int:
+        """Return the highest priority that jobs of a pool have had. O(1)."""
+        return self._highest.get(pool, 0)
+
+    def memory(self) -> dict[str, int]:
+        """Return the priorities that are not 0, by name of pool. O(pools)."""
+        return {pool.name: highest for pool, highest in self._highest.items()}
+
+    def resume(self, memory: Mapping[str, int], state: ClusterStateView) -> None:
+        """Restore the priorities. Raises ValueError for an unknown pool."""
+        self._highest |= zip(state.pools_of(memory), memory.values(), strict=True)
 
 
 class OwnTurns:
-    """The clocks of all pools, and the guests whose turn has come."""
+    """The clocks of pools, and with the option `turns` the guests whose turn has come.
 
-    def __init__(self, state: ClusterStateView) -> None:
-        """Start with the running jobs. Dedicated ones have had their turn."""
-        self._clocks = {pool: TurnClock(pool.quota) for pool in state.pools.values()}
+    Attributes:
+        used: Whether any pool has a clock.
+    """
+
+    def __init__(self, state: ClusterStateView, *, option: bool) -> None:
+        """Start with the running jobs. Dedicated ones have had their turn.
+
+        With the `option` each pool has a clock.
+        """
+        self._state, self._option = state, option
+        self._highest = HighestPriorities()
         self._claims: dict[PoolStateView, dict[int, JobStateView]] = {}
-        self._claimed = dict.fromkeys(self._clocks, 0)  # GPUs of these
+        self._claimed = dict.fromkeys(state.pools.values(), 0)  # GPUs of these
         self._guests: dict[int, JobStateView] = {}  # running spare jobs before their turn
         self._ends = NextEnds()
+        pools = [job.pool for job in state.jobs.values() if job.job.priority]
+        if option:
+            pools = [*state.pools.values()]
+        self._clocks = {pool: TurnClock(pool.quota) for pool in pools}
+        self.used = bool(self._clocks)
         self._take_over(state.jobs.values())
 
     def _take_over(self, jobs: Iterable[JobStateView]) -> None:
         for job in jobs:
-            clock = self._clocks[job.pool]
+            self._highest.note(job)
+            clock = self._clocks.get(job.pool)
+            if clock is None:
+                continue
             if job.stream is not None and job.arrival not in clock:
                 if job.stream is Stream.DEDICATED:
                     clock.running(job.arrival, job.start, job.width)
                 else:
                     clock.submitted(job.arrival, job.sequence, job.width, job.job.submit)
-            if job.stream is Stream.SPARE and clock.waits(job.arrival):
+            if self._option and job.stream is Stream.SPARE and clock.waits(job.arrival):
                 self._guests[job.arrival] = job
 
     def submitted(self, job: JobStateView) -> None:
-        """Add a pending job, or one that was stopped or moved in its queue. O(log n)."""
-        clock = self._clocks[job.pool]
+        """Add a pending job, or one that was stopped or moved in its queue. O(log n).
+
+        O(jobs) for the first job of its pool with a priority.
+        """
+        clock = self._clocks.get(job.pool)
+        if clock is None:
+            if not job.job.priority:
+                return
+            clock = self._begin(job.pool)
+        self._highest.note(job)
         self._drop(job)
         if job.arrival not in clock or clock.waits(job.arrival):
             clock.submitted(job.arrival, job.sequence, job.width, job.job.submit)
 
+    def _begin(self, pool: PoolStateView) -> TurnClock:
+        """Give a pool its clock; jobs that have started early and ended are not known to it."""
+        clock = self._clocks[pool] = TurnClock(pool.quota)
+        self.used = True
+        self._take_over(job for job in self._state.jobs.values() if job.pool is pool)
+        for job in pool.waiting():
+            clock.submitted(job.arrival, job.sequence, job.width, job.job.submit)
+        return clock
+
     def left(self, job: JobStateView, *, gone: bool) -> None:
         """Note a job that starts, or is `gone` because it was cancelled while pending. O(1)."""
-        clock = self._clocks[job.pool]
-        if job.stream is Stream.SPARE:
+        clock = self._clocks.get(job.pool)
+        if clock is None:
+            return
+        if self._option and job.stream is Stream.SPARE:
             if clock.waits(job.arrival):
                 self._guests[job.arrival] = job
             else:
@@ -72,10 +140,23 @@ class OwnTurns:
 
     def finished(self, job: JobStateView, now: float) -> None:
         """Remove a running job. Its pool's clock counts the time that the whole job took."""
-        whole = job.runs > 1 and job.job.preemptible != RESTART
-        ran = job.work(now) if whole else now - job.start
-        self._clocks[job.pool].ended(now, job.arrival, ran)
-        self._drop(job)
+        clock = self._clocks.get(job.pool)
+        if clock is not None:
+            whole = job.runs > 1 and job.job.preemptible != RESTART
+            ran = job.work(now) if whole else now - job.start
+            clock.ended(now, job.arrival, ran)
+            self._drop(job)
+
+    def is_early(self, head: JobStateView) -> bool:
+        """Return whether a head must wait for its turn, because jobs may come before it. O(1)."""
+        if not self.used or head.job.priority >= self._highest.of(head.pool):
+            return False
+        clock = self._clocks.get(head.pool)
+        return clock is not None and clock.waits(head.arrival)
+
+    def highest(self, pool: PoolStateView) -> int:
+        """Return the highest priority that jobs of a pool have had. O(1)."""
+        return self._highest.of(pool)
 
     def _claim(self, job: JobStateView) -> None:
         self._claims.setdefault(job.pool, {})[job.arrival] = job
@@ -100,7 +181,9 @@ class OwnTurns:
 
     def advance(self, pool: PoolStateView, now: float) -> None:
         """Find the guests of a pool whose turn has come. O(log n) for each turn and end."""
-        clock = self._clocks[pool]
+        clock = self._clocks.get(pool)
+        if clock is None:
+            return
         if clock.changed or clock.quota != pool.quota or clock.next_end <= now:
             clock.quota = pool.quota
             for number in clock.advance(now):
@@ -124,18 +207,23 @@ class OwnTurns:
     def memory(self) -> OwnTurnsSnapshot:
         """Return the whole state. O(n log n)."""
         clocks = {pool.name: clock.memory() for pool, clock in self._clocks.items()}
-        return OwnTurnsSnapshot(clocks, [n for own in self._claims.values() for n in own])
+        claims = [n for own in self._claims.values() for n in own]
+        return OwnTurnsSnapshot(clocks, claims, self._highest.memory())
 
     @classmethod
-    def resumed(cls, memory: OwnTurnsSnapshot, state: ClusterStateView) -> OwnTurns:
+    def resumed(
+        cls, memory: OwnTurnsSnapshot, state: ClusterStateView, *, option: bool
+    ) -> OwnTurns:
         """Restore the state. Raises ValueError for an unknown pool or job."""
-        turns = cls(state)
+        turns = cls(state, option=option)
+        turns._highest.resume(memory.highest, state)
         turns._guests.clear()
         pools = state.pools_of(memory.clocks)
-        for pool, clock in zip(pools, memory.clocks.values(), strict=True):
-            turns._clocks[pool] = TurnClock.resumed(clock)
-        for pool in state.pools.values():
-            turns._ends.put(pool.name, turns._clocks[pool])
+        for pool, kept in zip(pools, memory.clocks.values(), strict=True):
+            turns._clocks[pool] = TurnClock.resumed(kept)
+        turns.used = bool(turns._clocks)
+        for pool, clock in turns._clocks.items():
+            turns._ends.put(pool.name, clock)
         jobs = {job.arrival: job for job in state.jobs.values()}
         for number in memory.claims:
             if number not in jobs:
@@ -148,7 +236,7 @@ class OwnTurns:
         """Assert that clocks, guests and claims agree with the running jobs. O(n log n)."""
         spare = {job.arrival: job for job in jobs if job.stream is Stream.SPARE}
         claims = {number: job for own in self._claims.values() for number, job in own.items()}
-        assert {**claims, **self._guests} == spare
+        assert {**claims, **self._guests} == (spare if self._option else {})
         for pool, claimed in self._claimed.items():
             assert claimed == sum(job.width for job in self.claims(pool)), pool.name
         for clock in self._clocks.values():

@@ -93,7 +93,8 @@ class _WholeMemory(_Memory):
     risks: dict[str, RiskSnapshot] = {}
     """With the option `risk`: the guests of each group, and measurements of earlier guests."""
     own_turns: OwnTurnsSnapshot | None = None
-    """With the option `turns`: the pools alone, and guests whose turn has come."""
+    """With the option `turns` the pools alone, and guests whose turn has come; without it pools
+    with priorities alone."""
     short: list[str] = []
     """In a cluster with cells: pools whose head waits for GPUs of other pools' jobs."""
     behind: list[str] = []
@@ -148,15 +149,18 @@ class Sia(Policy):
         self._most: float | None = getattr(self.params, "risk", None)
         measured = () if self._most is None else state.groups
         self._risks = {group: LendingRisk(options.windows) for group in measured}
-        self._own_turns: OwnTurns | None = None
-        if getattr(self.params, "turns", False) and state.places is None:
-            self._own_turns = OwnTurns(state)
+        self._own_turns = self._turns_of(state)
         # Pools whose head waits for GPUs that jobs of other pools have, in a cluster with cells.
         self._short: dict[PoolStateView, None] = {}
         # Pools with jobs that are later than without sharing, because spare jobs blocked them.
         self._behind: dict[PoolStateView, None] = {}
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
+
+    def _turns_of(self, state: ClusterStateView) -> OwnTurns | None:
+        """Return the clocks of pools; None with cells, where there is the baseline order."""
+        option = getattr(self.params, "turns", False)
+        return OwnTurns(state, option=option) if state.places is None else None
 
     def memory(self) -> Any:
         """Return the groups left for the next pass, and the baseline order."""
@@ -166,7 +170,7 @@ class Sia(Policy):
         if self._risks:
             risks = {group.first: risk.memory() for group, risk in self._risks.items()}
             memory["risks"] = to_builtins(risks)
-        if self._own_turns is not None:
+        if self._own_turns is not None and self._own_turns.used:
             memory["own_turns"] = to_builtins(self._own_turns.memory())
         if self._short:
             memory["short"] = [pool.name for pool in self._short]
@@ -194,7 +198,8 @@ class Sia(Policy):
             if group in self._risks:
                 self._risks[group].resume(risk, jobs)
         if self._own_turns is not None and kept.own_turns is not None:
-            self._own_turns = OwnTurns.resumed(kept.own_turns, state)
+            option = getattr(self.params, "turns", False)
+            self._own_turns = OwnTurns.resumed(kept.own_turns, state, option=option)
         self._restore(memory)
 
     def _restore(self, memory: Any) -> None:
@@ -290,16 +295,17 @@ class Sia(Policy):
             yield from self._release(over)
         groups, self._uncovered = self._uncovered, {}
         pools = dict.fromkeys(changes.pools)
-        if self._own_turns is not None:
-            pools.update(dict.fromkeys(state.pools_of(self._own_turns.due_pools(now))))
+        turns = self._own_turns if self._own_turns is not None and self._own_turns.used else None
+        if turns is not None:
+            pools.update(dict.fromkeys(state.pools_of(turns.due_pools(now))))
             for pool in pools:
-                self._own_turns.advance(pool, now)
+                turns.advance(pool, now)
         for pool in pools:
             self._reserve(pool)
             groups[pool.group] = None
-        if self._own_turns is not None:
+        if turns is not None:
             for pool in pools:
-                yield from self._settle_guests(pool, self._own_turns)
+                yield from self._settle_guests(pool, turns)
         for group in groups:
             if self._risks:
                 self._risks[group].advance(now)
@@ -499,7 +505,14 @@ class Sia(Policy):
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether the head of a pool may start in its pool's quota, once GPUs are idle."""
+        if self._own_turns is not None and self._own_turns.is_early(head):
+            return False
         return head.width <= self._unused_quota(head.pool)
+
+    def overtaken_by(self, job: JobStateView) -> int | None:
+        """Return the priority of jobs that may need the quota before a job's turn, or None."""
+        turns = self._own_turns
+        return None if turns is None or not turns.is_early(job) else turns.highest(job.pool)
 
     def _unused_quota(self, pool: PoolStateView) -> int:
         """Return the GPUs of a pool's quota that none of its jobs uses; negative after a cut.

@@ -24,6 +24,7 @@ from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Stream
 from sia.policies.sia.guests import Candidates, Guests, bin_of_least
 from sia.policies.sia.late_turns import LATE_TURNS, MOST_NAMED, NOT_TO_BE_STOPPED, LateTurn
+from sia.policies.sia.own_turns import HighestPriorities, OwnTurns
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import NextEnds, TurnClock, TurnClockSnapshot
@@ -79,6 +80,8 @@ class _Memory(Struct):
     latest: dict[str, str]
     """By pool, the job that was last given its turn late."""
     stops: list[tuple[int, int]]
+    highest: dict[str, int] = {}
+    """By pool, the highest priority that its jobs have had, if it is not 0."""
 
 
 class SiaReclaim(Sia):
@@ -97,7 +100,14 @@ class SiaReclaim(Sia):
         super().attach(state)
         self._take_over()
 
+    def _turns_of(self, state: ClusterStateView) -> OwnTurns | None:
+        """Return None: the clocks are in `_clocks`."""
+        return None
+
     def _begin(self, state: ClusterStateView) -> None:
+        self._highest = HighestPriorities()
+        for job in state.jobs.values():
+            self._highest.note(job)
         self._clocks = {pool: TurnClock(pool.quota) for pool in state.pools.values()}
         self._lendings = {group: _Lending(group) for group in state.groups}
         self._jobs: dict[int, JobStateView] = {}  # by number of arrival
@@ -131,6 +141,7 @@ class SiaReclaim(Sia):
             {name: [(n, *why) for n, why in own.missed.items()] for name, own in lendings.items()},
             {pool.name: job for own in lendings.values() for pool, job in own.latest.items()},
             sorted(self._stops.items()),
+            self._highest.memory(),
         )
         return to_builtins(memory)
 
@@ -139,6 +150,7 @@ class SiaReclaim(Sia):
         kept = convert(memory, _Memory)
         self._begin(state)
         self._stops = dict(kept.stops)
+        self._highest.resume(kept.highest, state)
         for pool, clock in zip(state.pools_of(kept.clocks), kept.clocks.values(), strict=True):
             self._clocks[pool] = TurnClock.resumed(clock)
             self._ends.put(pool.name, self._clocks[pool])
@@ -179,6 +191,7 @@ class SiaReclaim(Sia):
         """Queue a job, which may have been stopped. O(log n)."""
         number, clock = job.arrival, self._clocks[job.pool]
         own = self._lendings[job.pool.group]
+        self._highest.note(job)
         own.fresh.pop(number, None)
         if own.guests.drop(job) or own.settled.drop(job):
             self._stops[number] = self._stops.get(number, 0) + 1
@@ -507,8 +520,15 @@ class SiaReclaim(Sia):
         if head.job.min_run_time is not None:
             return False
         if not _may_stop(head):
-            return not self.params.hard
+            return not self.params.hard and self.overtaken_by(head) is None
         return not self._is_worn(head)
+
+    def overtaken_by(self, job: JobStateView) -> int | None:
+        """Return the priority of jobs that may need the GPUs of an unstoppable job, or None."""
+        highest = self._highest.of(job.pool)
+        if _may_stop(job) or job.job.priority >= highest:
+            return None
+        return highest if self._clocks[job.pool].waits(job.arrival) else None
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether a head would fit in its quota if all jobs ahead of it ran there."""

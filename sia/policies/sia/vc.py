@@ -19,7 +19,7 @@ from sia.contract.plan import ReservationProfile
 from sia.contract.policy import Changes, Needs, Policy, stream_of
 from sia.contract.proposals import Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
-from sia.limits import NEVER
+from sia.limits import NEVER, STRIDE
 from sia.model import FutureJob, Job, Stream
 
 _Place = tuple[float, int, str]
@@ -93,7 +93,10 @@ class SiaVc(Policy):
                 self._run(job)
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
-        """Order all jobs by virtual start time; ties in the order given.
+        """Order all jobs by virtual start time; ties by priority, then in the order given.
+
+        A pool alone starts the jobs of one instant in that order, too. It matters if one of them
+        runs for no time.
 
         Raises ValueError for a job of an unknown pool.
         """
@@ -101,7 +104,8 @@ class SiaVc(Policy):
         if unknown:
             raise ValueError(f"job {unknown[0].id}: no pool {unknown[0].pool!r}")
         for future in jobs:
-            place = (future.virtual_start, len(self._places), future.job.id)
+            order = len(self._places) - future.job.priority * STRIDE
+            place = (future.virtual_start, order, future.job.id)
             self._future[future.job.id] = future
             self._places[future.job.id] = place
             self._unstarted[self.state.pools[future.job.pool].group].add(place)

@@ -3,12 +3,31 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
+from predictors.perfect import PerfectRunTimes
+from sia import Core
+from sia.core.playout import play
+from sia.explain.explain import explain
+from sia.explain.obstacles import EarlyObstacle
 from sia.policies.queues.mmfs import MaxMin
-from sia.policies.sia.policy import Sia
+from sia.policies.sia.policy import Sia, SiaParams
+from sia.policies.sia.recall import SiaRecall
+from sia.policies.sia.reclaim import SiaReclaim
 from sia.policies.sia.vc import SiaVc
 from tests.support.budget import budget
-from tests.support.builders import job, limited, play_out, pools, random_workload, starts
+from tests.support.builders import (
+    SMALL,
+    Workload,
+    job,
+    limited,
+    play_out,
+    pools,
+    random_workload,
+    starts,
+    with_priorities,
+    with_urgent_jobs,
+)
 from tests.support.naive import naive_policies
 
 ROUNDS = budget(ci=150, soak=2_500)
@@ -50,6 +69,65 @@ def test_limits_on_loans_slow_no_job_either(policy):
 def test_max_min_slows_jobs_of_the_same_workloads():
     slowing = [seed for seed in range(100) if max(against_the_baseline(MaxMin, seed).values()) > 0]
     assert len(slowing) > 5
+
+
+class WithTurns(Sia):
+    """SIA with the option `turns`."""
+
+    def __init__(self, params=None):
+        super().__init__(params or SiaParams(turns=True))
+
+
+@pytest.mark.parametrize("policy", [Sia, WithTurns, SiaVc, SiaRecall, SiaReclaim])
+def test_jobs_of_higher_priority_slow_no_job_either(policy):
+    sped_up = 0
+    for seed in range(ROUNDS):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        arrivals = with_urgent_jobs(owned, with_priorities(rng, arrivals))
+        priorities = {arrival.job.id: arrival.job.priority for arrival in arrivals}
+        baseline = naive_policies.ranked_fcfs(*Workload(owned, arrivals).plain(), priorities)
+        played = play_out(policy, owned, arrivals, checked=seed % 50 == 0)
+        assert all(played[i].start <= baseline[i] for i in baseline), f"seed {seed}"
+        sped_up += sum(played[i].start < baseline[i] for i in baseline)
+    assert sped_up > ROUNDS
+
+
+OVERTAKEN = [
+    job("first").runs(10),
+    job("ahead").runs(5),
+    job("low").runs(160),
+    job("owner").pool("b").at(6).runs(200),
+    job("urgent").at(14).runs(10),
+]
+"""Alone `ahead` runs from 10 to 15, then `urgent`, then `low`. With b's GPU `ahead` runs at once.
+So a's GPU is idle from 10 on, although the turn of `low` has not come."""
+
+
+@pytest.mark.parametrize(("low", "later"), [(-1, 25), (0, 10)])
+@pytest.mark.parametrize("policy", [Sia, WithTurns, SiaRecall, SiaReclaim])
+def test_a_job_that_may_be_overtaken_starts_in_the_quota_at_its_turn_only(policy, low, later):
+    story = [
+        a._replace(job=replace(a.job, priority=low)) if a.job.id == "low" else a for a in OVERTAKEN
+    ]
+    played = starts(play_out(policy, pools(a=1, b=1), story, checked=True))
+    urgent = 14 if low else 170
+    assert played == {"first": 0, "ahead": 0, "owner": 6, "low": later, "urgent": urgent}
+
+
+def test_a_job_that_must_wait_for_its_turn_says_so():
+    core = Core(pools(a=1, b=1), Sia(), SMALL)
+    story = [
+        a._replace(job=replace(a.job, priority=-1)) if a.job.id == "low" else a for a in OVERTAKEN
+    ]
+    times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in story})
+    for instant in play(core, story, run_times=times):
+        if instant.now == 10:
+            said = explain(core, core.state.jobs["low"])
+            assert said.exact
+            assert said.obstacles == (EarlyObstacle(0),)
+            return
+    raise AssertionError("nothing happened at 10")
 
 
 @pytest.mark.parametrize("policy", [Sia, SiaVc])

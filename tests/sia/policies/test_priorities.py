@@ -26,6 +26,7 @@ from tests.sia.test_places import in_cells
 from tests.support.budget import budget
 from tests.support.builders import (
     SMALL,
+    Workload,
     job,
     play_out,
     pools,
@@ -33,6 +34,7 @@ from tests.support.builders import (
     revealed,
     starts,
     with_priorities,
+    with_urgent_jobs,
 )
 from tests.support.cores import POLICIES, PREEMPTING, on_cue, photograph, start_dedicated
 from tests.support.naive import naive_policies
@@ -159,6 +161,8 @@ def test_with_priorities_sia_starts_every_job_when_its_naive_model_does():
         options = random_choices(rng, workload.pools)
         forecast = rng.choice(["perfect", "none"])
         arrivals = with_priorities(rng, workload.arrivals)
+        workload = Workload(workload.pools, with_urgent_jobs(workload.pools, arrivals))
+        arrivals = workload.arrivals
         played = play_out(Sia, workload.pools, arrivals, forecast=forecast, options=options)
         priorities = {a.job.id: a.job.priority for a in arrivals}
         model = naive_policies.sia(*workload.plain(), choices(options, forecast), priorities)

@@ -4,6 +4,7 @@ from random import Random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core
@@ -115,6 +116,33 @@ def test_a_guest_in_a_part_of_the_node_that_its_pool_binds_gets_the_gpus_that_it
     assert (30.0, "stop", "guest", "") in life.found
     assert not life.moved
     assert max(life.late.values()) <= 0
+
+
+@pytest.mark.parametrize("policy", [SiaRecall, SiaReclaim])
+@pytest.mark.parametrize(("limit", "stopped"), [(0, ["guest", "sibling"]), (1, ["guest"])])
+def test_a_job_stopped_at_its_own_turn_goes_on_although_no_more_stops_are_allowed(
+    policy, limit, stopped
+):
+    """At 30 pool a has to bind the node in which `guest`, its head, and `sibling` run."""
+    story = [
+        each._replace(job=replace(each.job, submit=4.0), duration=500.0)
+        if each.job.id == "sibling"
+        else each
+        for each in IN_ITS_OWN_WAY
+    ]
+    story.sort(key=lambda each: each.job.submit)
+    owned = pools(a=24, b=8, c=8)
+    core = Core(owned, policy(), replace(SMALL, stops_per_hour=limit), nodes_of(owned))
+    durations = {each.job.id: each.duration for each in story}
+    loads = PerfectLoads([each.job for each in story], SMALL.windows)
+    for now, _, decisions in play(core, story, run_times=PerfectRunTimes(durations), loads=loads):
+        core.check()
+        if now == 30:
+            stops = [each.job_id for each in decisions if isinstance(each, PreemptJob)]
+            assert stops == stopped
+            assert core.state.jobs["guest"].stream is Stream.DEDICATED
+            return
+    raise AssertionError("nothing happened at 30")
 
 
 def test_guests_use_the_cells_that_are_reserved_for_a_job_that_has_ended():

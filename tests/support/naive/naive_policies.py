@@ -6,8 +6,10 @@ width, duration) in order of arrival, all numbers are whole. Each model returns 
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from math import ceil, lcm
+from math import ceil, inf, lcm
 from typing import NamedTuple
+
+from tests.support.naive.naive_turns import Alone, turns
 
 PlainPool = tuple[str, int, str, bool]
 PlainJob = tuple[str, str, int, int, int]
@@ -230,32 +232,65 @@ def sia(
     choices: Choices,
     priorities: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Figures 7 and 8 of the paper."""
+    """Figures 7 and 8 of the paper. With priorities heads that may be overtaken wait for turns."""
     cluster = Cluster(pools, jobs)
     cluster.priority = priorities or {}
+    known = [*cluster.future]
 
     def decide(group: list[str]) -> None:
-        while _start_dedicated(cluster, group):
+        while _start_dedicated(cluster, group, known):
             pass
         for window in choices.windows:
             while _start_spare(cluster, group, window, choices):
                 pass
 
     def ticks() -> list[int]:
-        tick = choices.tick
-        return [(cluster.now // tick + 1) * tick] if cluster.waiting else []
+        now, tick = cluster.now, choices.tick
+        pools_used = [*cluster.quota] if any(cluster.priority.values()) else []
+        ends = {end for name in pools_used for end in _alone(cluster, known, name)[1].values()}
+        alone = [int(end) for end in ends if now < end < inf]
+        return [*alone, *([(now // tick + 1) * tick] if cluster.waiting else [])]
 
     return cluster.run(decide, ticks)
 
 
-def _start_dedicated(cluster: Cluster, group: list[str]) -> bool:
+def _start_dedicated(cluster: Cluster, group: list[str], known: list[Job]) -> bool:
     for pool in cluster.by_ratio(group):
         queue = cluster.queue(pool)
         room = min(cluster.unused_quota(pool), cluster.idle(group))
-        if queue and queue[0].width <= room:
+        if queue and queue[0].width <= room and not _is_early(cluster, known, queue[0]):
             cluster.start(queue[0], dedicated=True)
             return True
     return False
+
+
+def _is_early(cluster: Cluster, known: list[Job], job: Job) -> bool:
+    """Return whether a job's turn has not come, and a job of higher priority may come before it."""
+    now, priority = cluster.now, cluster.priority.get
+    own = [each for each in known if each.pool == job.pool and each.submit <= now]
+    if priority(job.id, 0) >= max(0, *(priority(each.id, 0) for each in own)):
+        return False
+    return _alone(cluster, known, job.pool)[0].get(own.index(job), inf) > now
+
+
+def _alone(
+    cluster: Cluster, known: list[Job], pool: str
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Return start and end of each submitted job of a pool without sharing, as far as known."""
+    own = [each for each in known if each.pool == pool and each.submit <= cluster.now]
+    alone = [
+        Alone(
+            number, each.submit, each.width, cluster.priority.get(each.id, 0), _ran(cluster, each)
+        )
+        for number, each in enumerate(own)
+    ]
+    return turns([(-1.0, cluster.quota[pool])], alone)
+
+
+def _ran(cluster: Cluster, job: Job) -> float:
+    """Return the run time of a job, infinity if it has not ended."""
+    ended = job.id in cluster.starts and cluster.starts[job.id] + job.duration <= cluster.now
+    return job.duration if ended else inf
 
 
 def _start_spare(cluster: Cluster, group: list[str], window: int, choices: Choices) -> bool:
