@@ -121,9 +121,14 @@ class OwnTurns:
         clock = self._clocks[pool] = TurnClock(pool.quota)
         self.used = True
         self._take_over(job for job in self._state.jobs.values() if job.pool is pool)
-        for job in pool.waiting():
-            clock.submitted(job.arrival, job.sequence, job.width, job.job.submit)
+        self._queue(pool, clock)
         return clock
+
+    def _queue(self, pool: PoolStateView, clock: TurnClock) -> None:
+        """Queue the pending jobs of a pool that its clock does not know."""
+        for job in pool.waiting():
+            if job.arrival not in clock:
+                clock.submitted(job.arrival, job.sequence, job.width, job.job.submit)
 
     def left(self, job: JobStateView, *, gone: bool) -> None:
         """Note a job that starts, or is `gone` because it was cancelled while pending. O(1)."""
@@ -224,6 +229,7 @@ class OwnTurns:
         turns.used = bool(turns._clocks)
         for pool, clock in turns._clocks.items():
             turns._ends.put(pool.name, clock)
+            turns._queue(pool, clock)  # the jobs of another policy, after a change
         jobs = {job.arrival: job for job in state.jobs.values()}
         for number in memory.claims:
             if number not in jobs:
@@ -239,5 +245,6 @@ class OwnTurns:
         assert {**claims, **self._guests} == (spare if self._option else {})
         for pool, claimed in self._claimed.items():
             assert claimed == sum(job.width for job in self.claims(pool)), pool.name
-        for clock in self._clocks.values():
+        for pool, clock in self._clocks.items():
             clock.check()
+            assert all(job.arrival in clock for job in pool.waiting()), pool.name

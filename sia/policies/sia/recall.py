@@ -286,6 +286,8 @@ class SiaRecall(Sia):
             jobs = self._stopped_for(group, heads)
             yield from self._stop(self._cheapest(jobs, missing), heads)
             for head in heads:
+                if head.width > group.idle:
+                    return  # a limit on stops kept some of the jobs
                 yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 self._reserve(head.pool)
 

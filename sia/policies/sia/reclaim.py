@@ -334,7 +334,12 @@ class SiaReclaim(Sia):
             assert head is not None, "a pool without a head is not lined up"
             seen.add(pool)
             room = pool.room - self._held(own, besides=pool)
-            if head.width <= room and self._may_start_early(head):
+            if head.arrival in own.claims:
+                # Its turn came after that of a job of lower priority, which still lacks GPUs.
+                if head.width <= min(room, pool.quota - pool.dedicated):
+                    yield from self._start_own(own, head)
+                    seen.discard(pool)
+            elif head.width <= room and self._may_start_early(head):
                 yield Start(
                     head, Stream.SPARE, "those ahead of it need no more of its pool's quota"
                 )

@@ -21,7 +21,7 @@ from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import RecallParams, SiaRecall
 from tests.sia.policies.test_policies import choices, random_choices
 from tests.support.budget import budget
-from tests.support.builders import SMALL, Workload, random_workload
+from tests.support.builders import SMALL, Workload, job, pools, random_workload
 from tests.support.naive.naive_policies import fcfs
 from tests.support.naive.naive_recall import sia_recall as literally
 
@@ -251,3 +251,20 @@ def test_the_naive_model_catches_equal_costs_of_all_restarts(monkeypatch):
         recall, "_lost", lambda job, now: 1.0 if job.job.preemptible == RESTART else right(job, now)
     )
     assert is_caught(SiaRecall, first=70)
+
+
+def test_a_head_waits_if_a_limit_keeps_some_of_the_jobs_that_would_have_to_stop():
+    """One of two guests may be stopped within the hour, and the owner needs the GPUs of both."""
+    guests = [preemptible(job(f"guest{i}").pool("a").runs(500), 0.0) for i in range(2)]
+    story = [
+        job("own").pool("a").runs(900),
+        *guests,
+        job("owner").gpus(2).pool("b").at(10).runs(5),
+    ]
+    core = Core(pools(a=1, b=2), SiaRecall(), replace(SMALL, stops_per_hour=1))
+    times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in story})
+    said = [(now, d) for now, _, decisions in play(core, story, run_times=times) for d in decisions]
+    assert not any(isinstance(decision, ProposalRefused) for _, decision in said)
+    assert [(now, d.job_id) for now, d in said if isinstance(d, PreemptJob)] == [(10.0, "guest1")]
+    starts = [now for now, d in said if isinstance(d, StartJob) and d.job_id == "owner"]
+    assert starts == [500.0]

@@ -350,6 +350,24 @@ def test_a_first_job_that_fits_beside_those_ahead_of_it_starts_before_its_turn()
     assert (10.0, "spare", "never") in seen
 
 
+def test_a_job_does_not_wait_for_a_late_one_of_lower_priority_and_is_no_guest_at_its_turn():
+    """The guest of b runs longer than expected, and must not be stopped; so `low` is late."""
+    core = Core(pools(a=5, b=4), make("sia-reclaim"), SMALL)
+    own, guest = Job("own", "b", 0.0, 4), Job("guest", "b", 1.0, 3)
+    low, urgent = Job("low", "a", 14.0, 3), Job("urgent", "a", 24.0, 1, priority=1)
+    urgent = replace(urgent, preemptible=RESTART)
+    started = [
+        (each.job_id, each.stream)
+        for job, estimate in ((own, 900.0), (guest, 10.0), (low, 900.0), (urgent, 900.0))
+        for each in core.step(job.submit, [JobSubmitted(job.submit, job, estimate)])
+        if isinstance(each, StartJob)
+    ]
+    core.check()
+    assert started == [
+        ("own", Stream.DEDICATED), ("guest", Stream.SPARE), ("urgent", Stream.DEDICATED),
+    ]  # fmt: skip
+
+
 def test_one_wide_guest_is_stopped_rather_than_several_narrow_ones():
     own = job("own").pool("a").gpus(3).runs(900)
     wide = stoppable(job("wide").pool("a").gpus(3).runs(800))
