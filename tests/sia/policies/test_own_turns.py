@@ -2,12 +2,16 @@
 
 from random import Random
 
+from msgspec.structs import replace
+
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.random_forecast import RandomRunTimes
 from sia import Core
 from sia.contract.labels import params_of
 from sia.core.playout import play
+from sia.core.snapshot import dump, plain_params, restore
 from sia.decisions import DedicateJob, StartJob
+from sia.events import JobFinished, JobSubmitted, TimePassed
 from sia.explain.glance import glance
 from sia.explain.obstacles import GuestObstacle
 from sia.model import Stream
@@ -116,3 +120,25 @@ def test_a_job_that_waits_for_a_guest_whose_turn_has_come_says_so():
             assert way.obstacles == (GuestObstacle(1, 2, "guest"),)
             return
     raise AssertionError("nothing happened at 12")
+
+
+def test_after_a_change_of_the_policy_pending_jobs_have_their_turns_still_to_come():
+    """`guest` is pending at the change, and borrows later. Its turn comes when `first` ends."""
+    core = Core(pools(a=1, b=2), Sia(), SMALL)
+    for name, pool, width in (("first", "a", 1), ("own", "b", 2), ("guest", "a", 1)):
+        story = job(name).pool(pool).gpus(width).runs(9)
+        core.step(0.0, [JobSubmitted(0.0, story.job, 100.0)])
+    old, new = dump(core, forgets=True), Turning()
+    empty = Core(pools(a=1, b=2), Turning(), SMALL)
+    core = restore(
+        replace(old, params=plain_params(new), policy="Turning", memory=empty.policy.memory()), new
+    )
+    core.check()
+    decisions = core.step(1.0, [JobFinished(1.0, "own")])
+    assert [(d.job_id, d.stream) for d in decisions if type(d) is StartJob] == [
+        ("guest", Stream.SPARE)
+    ]
+    assert not any(type(d) is DedicateJob for d in core.step(2.0, [TimePassed(2.0)]))
+    core.check()
+    later = core.step(50.0, [JobFinished(50.0, "first")])
+    assert [d.job_id for d in later if type(d) is DedicateJob] == ["guest"]
