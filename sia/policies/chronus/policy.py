@@ -186,7 +186,10 @@ class Chronus(Policy):
         if kept.capacity >= kept.target:
             return int(kept.target)
         lease = book.next_lease(now)
+        spare = inf if book.allocator is not None else book.current(now, lease).spare
         for capacity in range(kept.target, kept.capacity, -book.node):
+            if capacity - kept.capacity > spare:
+                continue  # some lease of the plan needs these GPUs
             if book.allocator is not None and book.reservation(capacity) is None:
                 continue
             book.refresh(capacity)

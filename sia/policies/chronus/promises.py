@@ -36,6 +36,10 @@ is enough."""
 LARGE = 300
 """Number of columns from which on a program is large. Smaller programs are solved to optimality."""
 
+MOST_ASKED = 50_000
+"""Largest number of leases among which jobs may choose for which a solver is asked whether they
+have room for one more. With more, a program takes minutes and reaches its limit without a plan."""
+
 PATIENCE = 1e-5
 """Seconds after which a cycle continues with the present plan. In a replay answers take no time and
 come before; an answer that comes later changes later leases."""
@@ -135,6 +139,9 @@ class Promises:
         plan = plan or rearranged(claims, book.room, current.plan, claim)
         if plan is not None:
             yield from self._promise(book, claim, now, plan, lease)
+            return
+        if sum(each.last for each in both) > MOST_ASKED:
+            yield from self._refuse(book, job, now)
             return
         asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)
         yield from self._ask(book, asked, lease_program(both, book.room, LeaseGoal.ANY), ())

@@ -70,6 +70,11 @@ class StandingPlan:
         """Whether every job has enough leases before its last step, and all fit. O(spans)."""
         return not self._short and not self._free.is_overfull
 
+    @property
+    def spare(self) -> int:
+        """The GPUs that no lease uses; negative if a lease is overfull. O(spans)."""
+        return self._free.least
+
     def find(self, claim: Claim) -> tuple[int, ...] | None:
         """Return the first free leases with which one more job meets its last step, or None.
 

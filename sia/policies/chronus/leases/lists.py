@@ -98,6 +98,11 @@ class FreeLeases:
         return n
 
     @property
+    def least(self) -> int:
+        """The fewest GPUs that are free in a lease; negative if more are used than there are."""
+        return min(left[0] for left in self._left)
+
+    @property
     def is_overfull(self) -> bool:
         """Whether some lease is used by more than fits."""
         return any(min(left) < 0 for left in self._left)

@@ -172,6 +172,39 @@ def test_room_is_made_only_where_a_plan_exists_and_all_meet_their_last_steps(see
             )  # fmt: skip
 
 
+def least_lax_first(claims, room):
+    """Lease by lease: those with the least laxity get it, wider ones and earlier ones first."""
+    missed, had, k = [0] * len(claims), [[] for _ in claims], 0
+    waiting = [*range(len(claims))]
+    while waiting:
+        laxity = {n: claims[n].last - claims[n].leases - missed[n] for n in waiting}
+        left = [*room]
+        for n in sorted(waiting, key=lambda n: (laxity[n], -claims[n].gpus, n)):
+            fits = all(use <= free for use, free in zip(claims[n].uses, left, strict=True))
+            if not fits and laxity[n] <= 0:
+                return None
+            if fits:
+                left = [free - use for use, free in zip(claims[n].uses, left, strict=True)]
+                had[n].append(k)
+            else:
+                missed[n] += 1
+        waiting = [n for n in waiting if len(had[n]) < claims[n].leases]
+        k += 1
+    return {claim.job_id: tuple(leases) for claim, leases in zip(claims, had, strict=True)}
+
+
+@pytest.mark.parametrize("seed", range(budget(ci=100, soak=10_000)))
+def test_a_plan_by_laxity_is_that_of_giving_one_lease_after_the_other(seed):
+    rng = Random(seed)
+    room = (rng.choice([8, 16, 48]), rng.randint(2, 8))[: rng.choice([1, 1, 2])]
+    claims = []
+    for number in range(rng.randint(1, 14)):
+        needed, uses = rng.randint(1, 8), (rng.choice([1, 1, 2, 4, 8]), rng.randint(0, 2))
+        last = needed + rng.randint(0, 15)
+        claims.append(Claim(f"j{number}", uses[: len(room)], needed, ((last, 100.0),)))
+    assert by_laxity(claims, room) == least_lax_first(claims, room)
+
+
 def test_a_job_moves_to_a_later_lease_for_one_that_cannot_wait():
     calm = [Claim(name, (4,), 1, ((9, 100.0),)) for name in ("a", "b")]
     urgent = Claim("urgent", (8,), 1, ((1, 100.0),))

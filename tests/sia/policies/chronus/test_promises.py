@@ -9,7 +9,9 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
 from sia.core.playout import Arrival
 from sia.model import Job, Options, Pool
+from sia.policies.chronus import promises
 from sia.policies.chronus.book import LeaseBook
+from sia.policies.chronus.promises import Promises
 from sia.state.steps import PAPER_STEPS
 from tests.support.budget import budget
 
@@ -69,6 +71,25 @@ def test_no_guaranteed_job_misses_its_last_step_with_true_estimates(seed):
         assert end is not None or job.width > sum(pool.quota for pool in pools) - 32, job
         if labels.get(job.id) == GUARANTEED:
             assert job.step_met(end) is not None, (job, end, schedule.promises[job.id])
+
+
+@pytest.mark.parametrize("most", [0, 1000])
+def test_no_solver_is_asked_for_room_among_more_leases_than_it_can_search(most, monkeypatch):
+    kinds, ask = [], Promises._ask
+
+    def noted(deciding, book, question, *program):
+        kinds.append(question.kind)
+        return ask(deciding, book, question, *program)
+
+    monkeypatch.setattr(Promises, "_ask", noted)
+    monkeypatch.setattr(promises, "MOST_ASKED", most)
+    label, trace, pools, asked = story(2)
+    schedule = replayed(label, trace, pools, options=asked)
+    assert ("join" in kinds) is (most > 0)
+    for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True):
+        promised = schedule.promises.get(job.id)
+        if promised is not None and promised.label == GUARANTEED:
+            assert job.step_met(end) is not None
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
