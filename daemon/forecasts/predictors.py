@@ -173,6 +173,8 @@ class Forecaster:
                 if spec.id not in self._asked and book.job(spec.id) is None:
                     new[place] = self._asked[spec.id] = _job_of(spec, now)
         found = list(inputs)
+        if not new:
+            return found
         estimates = self._run_times.run_times(list(new.values()))
         for place, estimate in zip(new, estimates, strict=True):
             asked = inputs[place]

@@ -228,6 +228,8 @@ class PeakLoads(Loads):
         """Return the loads that changed since the last tick."""
         self._advance(now)
         tick = floor(now / TICK)
+        if tick == self._asked and not self._now_due:
+            return []
         rows = self._due(tick)
         self._asked = tick
         if not len(rows):
