@@ -1,6 +1,7 @@
 """The local backend with real processes."""
 
 import asyncio
+import gc
 import os
 import re
 import shutil
@@ -28,7 +29,6 @@ from daemon.model.outputs import StartEffect
 from sia.console.errors import UserError
 from tests.support.budget import budget
 from tests.support.daemons.daemons import MemoryNotes, house
-from tests.support.paths import ROOT
 
 PATIENCE = 10.0
 """Seconds until a test gives up waiting."""
@@ -385,36 +385,40 @@ def test_fifty_jobs_start_at_once(tmp_path):
     assert list((tmp_path / "state" / "alive").iterdir()) == []
 
 
-DAEMON = """
-import asyncio, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from tests.daemon.backends.local.test_local import Machine, shell
-
-async def serve():
-    machine = Machine(Path({folder!r}), kill_after=0.3)
-    await machine.__aenter__()
-    for job, script in {jobs!r}.items():
-        await machine.backend.start(shell(job, script))
-        await machine.said_of(job, object)
-    print("ready", flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(serve())
-"""
-
-
 @contextmanager
+def forked(serve):
+    """A daemon in a process of its own that says when it is ready, killed as the block ends."""
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            gc.freeze()  # keep the tests' objects out of the daemon's garbage collection
+            asyncio.run(serve(lambda: os.write(tell, b"ready")))
+        finally:
+            os._exit(1)
+    os.close(tell)
+    try:
+        assert os.read(ready, 5) == b"ready"
+        yield
+    finally:
+        os.close(ready)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 def daemon_of(folder, jobs):
     """A daemon that starts these jobs, sees them run, and is killed at the end of the block."""
-    text = DAEMON.format(tests=str(ROOT), folder=str(folder), jobs=jobs)
-    daemon = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
-    with daemon:
-        assert daemon.stdout.readline() == "ready\n"
-        try:
-            yield
-        finally:
-            daemon.kill()
+
+    async def serve(ready):
+        machine = Machine(folder)
+        await machine.__aenter__()
+        for job, script in jobs.items():
+            await machine.backend.start(shell(job, script))
+            await machine.said_of(job, object)
+        ready()
+        await asyncio.sleep(60)
+
+    return forked(serve)
 
 
 def killed_daemon(folder, jobs):
@@ -452,22 +456,6 @@ def test_jobs_outlive_a_killed_daemon_and_are_found_again(tmp_path):
     play(state, story)
 
 
-HASTY = """
-import asyncio, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from tests.daemon.backends.local.test_local import Machine, hasty_jobs
-
-async def serve():
-    async with Machine(Path({folder!r})) as machine:
-        print("ready", flush=True)
-        await asyncio.gather(*map(machine.backend.start, hasty_jobs(Path({folder!r}))))
-        await asyncio.sleep(60)
-
-asyncio.run(serve())
-"""
-
-
 def hasty_jobs(folder):
     return [shell(f"j{i}", f"echo >> {folder.parent}/ran{i}; exit {i}") for i in range(12)]
 
@@ -478,12 +466,16 @@ MOMENTS = budget(ci=(0.0, 0.05, 0.2), soak=(0.0, 0.02, 0.05, 0.1, 0.2, 0.4))
 @pytest.mark.parametrize("seconds", MOMENTS)
 def test_each_job_runs_once_if_the_daemon_is_killed_during_starts(tmp_path, seconds):
     """What the killed daemon had begun is not begun again, and what it had not is."""
-    text = HASTY.format(tests=str(ROOT), folder=str(tmp_path / "state"))
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as daemon:
-        daemon.stdout.readline()
-        time.sleep(seconds)
-        daemon.kill()
     jobs = hasty_jobs(tmp_path / "state")
+
+    async def serve(ready):
+        async with Machine(tmp_path / "state") as machine:
+            ready()
+            await asyncio.gather(*map(machine.backend.start, jobs))
+            await asyncio.sleep(60)
+
+    with forked(serve):
+        time.sleep(seconds)
 
     async def story(machine):
         for unseen in await machine.backend.reconcile(expected(*jobs, started=None)):
