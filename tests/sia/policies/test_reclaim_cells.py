@@ -282,7 +282,7 @@ def test_no_request_within_quota_waits_once_guests_are_gone(policy):
 
 @pytest.mark.parametrize("costs", [(RESTART,), (RESTART, RESTART, 5.0, 0.0), (0.5, 20.0)])
 def test_nobody_is_later_than_alone_whatever_the_estimates(costs):
-    stops, sooner, rounds = 0, 0.0, budget(ci=12, soak=1000)
+    stops, sooner, rounds = 0, 0.0, budget(ci=8, soak=1000)
     for seed in range(rounds):
         rng = Random(seed)
         owned, story = stopped_often(rng)
@@ -298,7 +298,7 @@ def test_nobody_is_later_than_alone_whatever_the_estimates(costs):
 
 
 def test_a_restored_core_decides_the_same():
-    for seed in range(budget(ci=3, soak=60)):
+    for seed in range(budget(ci=2, soak=60)):
         rng = Random(seed)
         owned, story = stopped_often(rng)
         story = restarting(*story)
