@@ -21,6 +21,7 @@ from sia.policies.jvu.params import PRESETS, JvuParams
 from sia.policies.jvu.policy import Jvu
 from sia.policies.jvu.worth import JobWorth
 from sia.state.nodes import NodeTable
+from tests.support.budget import budget
 
 RACKS = [
     GpuNode("m1", 1, ("gpu", "rack:r1")),
@@ -236,7 +237,7 @@ def test_nothing_is_solved_while_nothing_changes():
 
 @pytest.mark.parametrize("label", ["jvu:puo", "jvu:base", "jvu:puol:delay=7", "jvu:puo:greedy"])
 def test_jobs_start_without_a_solver_and_random_stories_keep_all_invariants(label):
-    for seed in range(4):
+    for seed in range(budget(ci=3, soak=100)):
         rng = Random(seed)
         jobs = []
         for i in range(12):
@@ -488,7 +489,7 @@ def test_a_guest_that_waited_beyond_the_patience_keeps_no_owner_back():
 
 @pytest.mark.parametrize("label", ["jvu:puo", "jvu:uo", "jvu:puol:delay=7", "jvu:puo:greedy"])
 def test_random_stories_of_pools_that_lend(label):
-    for seed in range(6):
+    for seed in range(budget(ci=3, soak=100)):
         rng, jobs = Random(seed), []
         for i in range(14):
             submit, duration = 5 * rng.randint(0, 30), rng.randint(1, 90)

@@ -19,7 +19,7 @@ from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, job, play_out, pools, random_workload, starts
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=60, soak=1_000)
+ROUNDS = budget(ci=40, soak=1_000)
 CHECKED = 10  # one round in this many asserts all invariants after every instant
 
 

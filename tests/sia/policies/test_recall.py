@@ -25,7 +25,7 @@ from tests.support.builders import SMALL, Workload, job, pools, random_workload
 from tests.support.naive.naive_policies import fcfs
 from tests.support.naive.naive_recall import sia_recall as literally
 
-ROUNDS = budget(ci=24, soak=300)
+ROUNDS = budget(ci=15, soak=300)
 SAFE = budget(ci=90, soak=2_500)
 FAULTY = 450  # stories at most; most faults show in the first few
 CHECKED = 10

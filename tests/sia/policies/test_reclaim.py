@@ -42,7 +42,7 @@ from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
 from tests.support.naive.naive_turns import Alone, turns
 
-EXAMPLES = budget(ci=100, soak=5000)
+EXAMPLES = budget(ci=60, soak=5000)
 
 HORIZON = 5000.0
 """Seconds after which nothing happens any more: jobs that wait then wait for ever alone, too."""
