@@ -234,6 +234,7 @@ class GuardRails(StepObserver):
 
     def delayed_minutes(self, pool: PoolRecord, now: float) -> float | None:
         """Return the minutes of delay of a pool this month; None without such a budget."""
+        self._accounts.settle()
         account = self._book.accounts.get(pool.name)
         if account is None or pool.delayed_from is None or pool.slowed_budget_minutes is None:
             return None if pool.slowed_budget_minutes is None else 0.0
@@ -310,10 +311,11 @@ def _minutes_spent(pool: PoolRecord, account: Account, late: Late, now: float) -
     """Return why a pool's budget of minutes is spent; "" if it is not or there is none."""
     if pool.slowed_budget_minutes is None:
         return ""
-    month, _ = month_of(now)
-    if pool.delayed_from is None or pool.delayed_from[0] != month:
-        pool.delayed_from = month, account.lost + late.delays
-    seconds = _delayed(pool.delayed_from, account, late)
+    month, known = month_of(now)[0], account.lost + late.delays
+    since = pool.delayed_from
+    if since is None or since[0] != month or since[1] > known:  # the last after a restarted clock
+        since = pool.delayed_from = month, known
+    seconds = _delayed(since, account, late)
     if seconds < 60 * pool.slowed_budget_minutes:
         return ""
     return pool.kept.get(MINUTES) or _minutes(pool, seconds)

@@ -168,14 +168,10 @@ class Pools:
             if wrong is not None:
                 return wrong
         for field, value in changed.items():
-            if field != "state":
+            if field in BUDGETS:
+                set_budget(pool, field, _to_record(value))
+            elif field != "state":
                 setattr(pool, field, _to_record(value))
-            if field == "slowed_budget_pct":
-                pool.marks = None
-            if field == "slowed_budget_minutes":
-                pool.delayed_from = None
-            if field == "lend_budget_hours" and pool.spent is not None:
-                pool.spent.look = 0.0
         state = changed.get("state")
         if isinstance(state, PoolMode):
             self._switch(pool, state)
@@ -280,6 +276,17 @@ class Pools:
         self._shadow.drop()
         self._context.notify("lending", on=on, mode=mode.value, by=by)
         return Accepted()
+
+
+def set_budget(pool: PoolRecord, field: str, value: object) -> None:
+    """Set one of a pool's `BUDGETS`, and count delays from now on if it limits them."""
+    setattr(pool, field, value)
+    if field == "slowed_budget_pct":
+        pool.marks = None
+    elif field == "slowed_budget_minutes":
+        pool.delayed_from = None
+    elif pool.spent is not None:
+        pool.spent.look = 0.0
 
 
 def _to_command(pool: PoolRecord, field: str) -> object:

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from daemon.engine.nodes import BACKEND
+from daemon.engine.pools import BUDGETS, set_budget
 from daemon.model.book import (
     Book,
     JobRecord,
@@ -321,14 +322,10 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
         fresh = pool_record(pool, {}, mode, setup.budget(pool.name))
         record = found[pool.name] = book.pools.get(pool.name, fresh)
         record.group, record.share = pool.group, pool.share
-        if setup.budget(pool.name) != book.setup.budget(pool.name):
-            budget = setup.budget(pool.name)
-            record.lend_budget_hours = budget.lend_budget_hours
-            if record.spent is not None:
-                record.spent.look = 0.0
-            record.slowed_budget_pct, record.marks = budget.slowed_budget_pct, None
-            record.slowed_budget_minutes = budget.slowed_budget_minutes
-            record.delayed_from = None
+        budget, before = setup.budget(pool.name), book.setup.budget(pool.name)
+        for field in BUDGETS:
+            if getattr(budget, field) != getattr(before, field):
+                set_budget(record, field, getattr(budget, field))
     return found
 
 

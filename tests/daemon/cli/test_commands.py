@@ -190,6 +190,10 @@ def test_jobs_can_be_listed_held_released_prioritized_and_cancelled(served):
     assert "1 job shown, there are more" in table
 
 
+def test_an_interrupt_of_the_tests_reaches_no_daemon_that_they_started(served):
+    assert os.getsid(served.process.pid) != os.getsid(0)
+
+
 def test_a_relative_deadline_counts_from_now_on_the_clock_of_the_daemon(served):
     held = ("submit", "--pool", "speech", "--hold")
     served(*held, "--id", "earlier")

@@ -9,9 +9,11 @@ from daemon.engine.engine import Engine
 from daemon.engine.reconfigure import LESS
 from daemon.journal.journal import Journal
 from daemon.journal.recovery import recover
+from daemon.model.calendar import month_of
 from daemon.model.inputs import Cancel, Configured, Ended, Maintain, SetPool, Started, Tick
 from daemon.model.job import JobPhase, PoolMode
 from daemon.model.outputs import Accepted, StopEffect
+from daemon.model.setup import Budget
 from sia.console.errors import UserError
 from sia.events import GpusOut, PoolChanged
 from sia.limits import MAX_GROUP
@@ -58,6 +60,26 @@ def test_a_change_by_command_stays_if_the_configuration_is_unchanged():
     assert engine.book.pools["a"].state is PoolMode.DRAIN
     step = engine.step(3.0, [submit("new", "c", 3)])
     assert [e.nodes for e in step.effects] == [(("n0", (2, 3, 4)),)]
+
+
+def test_a_budget_is_changed_alone_and_the_delays_of_this_month_stay_counted():
+    engine = Engine.new(
+        replace(setup([8], a=4, b=4), budgets={"b": Budget(slowed_budget_minutes=9.0)})
+    )
+    engine.step(1.0, [SetPool("b", slowed_budget_pct=5.0)])
+    pool = engine.book.pools["b"]
+    marks, since = (0, -1), (month_of(1.0)[0], -30.0)
+    pool.marks, pool.delayed_from = marks, since  # since then one began half a minute late
+    configured(engine, replace(setup([8], a=4, b=4), budgets={"b": Budget(2.0, None, 9.0)}))
+    pool = engine.book.pools["b"]
+    assert (pool.lend_budget_hours, pool.slowed_budget_pct) == (2.0, 5.0)
+    assert pool.slowed_budget_minutes == 9.0
+    assert (pool.marks, pool.delayed_from) == (marks, since)
+    assert engine.delayed_minutes("b", 2.0) == 0.5
+    configured(engine, setup([8], a=4, b=4))
+    pool = engine.book.pools["b"]
+    assert (pool.lend_budget_hours, pool.slowed_budget_minutes) == (None, None)
+    assert (pool.slowed_budget_pct, pool.delayed_from) == (5.0, None)
 
 
 def test_a_removed_pool_disappears_once_it_is_empty():

@@ -252,6 +252,16 @@ def test_minutes_are_counted_from_the_moment_at_which_their_budget_is_set():
     life.engine.check()
 
 
+def test_minutes_are_counted_anew_after_the_pools_clock_was_restarted():
+    """What its jobs had lost before is unknown then, so that less is known than at the begin."""
+    life = late_story(until=2000.0, slowed_budget_minutes=9.0)
+    assert life.engine.delayed_minutes("b", 2000.0) == 1.5
+    pool = life.engine.book.pools["b"]
+    pool.delayed_from = (pool.delayed_from[0], 7200.0)
+    life.step(2001.0, [SetPool("b", weight=2.0)])
+    assert pool.delayed_from[1] == 90.0
+
+
 def test_without_a_budget_in_its_group_no_pool_stops_lending():
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
     assert list(life.engine.book.pools["a"].kept) == ["late"]

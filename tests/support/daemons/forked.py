@@ -29,6 +29,7 @@ def server():
         process = Popen(
             [sys.executable, Path(__file__).with_name("fork_server.py"), str(other.fileno())],
             stdin=DEVNULL, stdout=DEVNULL, pass_fds=[other.fileno()],
+            start_new_session=True,  # an interrupt from the keyboard reaches the tests alone
         )  # fmt: skip
 
     def end():
