@@ -6,7 +6,7 @@ contains all that was known at each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -31,6 +31,7 @@ class PredictorContext(NamedTuple):
         model: The trained model, if the class says `needs_model`.
         since: The second from which on a pool exists, by pool, for pools newer than `start`.
         quotas: Quotas in GPUs, by pool; forecasts of a new pool are shares of them.
+        groups: The sharing group of each pool: pools lend to each other if these are equal.
         log: All jobs and how long they run in seconds, if the class says `needs_log`.
     """
 
@@ -45,6 +46,7 @@ class PredictorContext(NamedTuple):
     log: Sequence[tuple[Job, float]] = ()
     since: Mapping[str, float] = MappingProxyType({})
     quotas: Mapping[str, int] = MappingProxyType({})
+    groups: Mapping[str, Hashable] = MappingProxyType({})
 
 
 class QuantileLimit(NamedTuple):
@@ -150,6 +152,8 @@ class Loads(Predictor):
     """Whether it uses the time from which on each pool exists (`PredictorContext.since`)."""
     forgets = False
     """Whether `forget` has an effect."""
+    stated_by_pool = True
+    """Whether a forecast is to hold for each pool by itself, not only for a group's sum."""
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self | None:

@@ -198,6 +198,11 @@ class Pool(Struct, frozen=True):
     weight: float = 1.0
     """Factor on the quota in the order CurrentAllocation / Quota: a higher weight comes earlier."""
 
+    @property
+    def sharing_group(self) -> tuple[str, str]:
+        """A key that is equal for pools that may lend to each other."""
+        return self.group, "" if self.share else self.name
+
 
 class GpuNode(Struct, frozen=True):
     """A machine with GPUs of one kind, and the attributes that distinguish it."""

@@ -306,7 +306,7 @@ def _owned(book: Book, setup: Setup) -> dict[tuple[str, str], int]:
     owned: dict[tuple[str, str], int] = {}
     for pool in setup.pools:
         quota = book.pools[pool.name].quota if old.get(pool.name) == pool.quota else pool.quota
-        group = pool.group, "" if pool.share else pool.name
+        group = pool.sharing_group
         owned[group] = owned.get(group, 0) + quota
     return owned
 

@@ -145,13 +145,18 @@ class Predictors(NamedTuple):
         pools = [pool.name for pool in owned]
         since = {pool: story.seen(pool) for pool in pools}
         quotas = {pool.name: pool.quota for pool in owned}
+        groups = {pool.name: pool.sharing_group for pool in owned}
         context = PredictorContext(
-            self.setup.options.windows, pools, story.begin, model=model, since=since, quotas=quotas
-        )
+            self.setup.options.windows, pools, story.begin, model=model, since=since, quotas=quotas,
+            groups=groups,
+        )  # fmt: skip
         run_times = run_times_by(choice, context) if needs.run_times else None
         loads = self._loads(choice, context, owned, places) if needs.loads else None
-        forgets = loads is not None and loads_class(choice.forecast).forgets
-        forecaster = Forecaster(run_times, loads, updates=needs.updates, forgets=forgets)
+        kind = loads_class(choice.forecast)
+        forecaster = Forecaster(
+            run_times, loads, updates=needs.updates, forgets=loads is not None and kind.forgets,
+            stated_by_pool=loads is not None and kind.stated_by_pool,
+        )  # fmt: skip
         forecaster.hear(story, begins)
         return forecaster
 
@@ -325,7 +330,7 @@ class ForecastService:
             forecaster.forget(pool, begin)
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
-        watched = forecaster.foresees_loads and self.drift != "off"
+        watched = forecaster.stated_by_pool and self.drift != "off"
         self._drift = self._watch(engine, story.end) if watched else None
         self._drifting = set() if self._drift is None else set(self._drift.why)
         digest = book.model if model is None else model.checksum

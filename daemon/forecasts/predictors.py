@@ -56,6 +56,8 @@ class Forecaster:
     Attributes:
         curious: True if the forecasts may have changed since the last query.
         forgets: Whether `forget` has an effect.
+        stated_by_pool: Whether there are forecasts of loads, which are to hold for each pool by
+            itself.
     """
 
     def __init__(
@@ -65,10 +67,11 @@ class Forecaster:
         *,
         updates: bool,
         forgets: bool = False,
+        stated_by_pool: bool = False,
     ) -> None:
         """Use these predictors; with `updates`, estimates of pending jobs may change."""
         self._run_times, self._loads, self._updates = run_times, loads, updates
-        self.forgets = forgets
+        self.forgets, self.stated_by_pool = forgets, stated_by_pool
         self._jobs: dict[str, _KnownJob] = {}  # by core id
         self._asked: dict[str, Job] = {}  # queried jobs whose submission may yet be refused
         self._stale: dict[
@@ -79,11 +82,6 @@ class Forecaster:
         ] = ()  # forecasts at the end of the history, until the first query
         self._next = -inf  # the next tick
         self.curious = True
-
-    @property
-    def foresees_loads(self) -> bool:
-        """True if there is a predictor of loads."""
-        return self._loads is not None
 
     @property
     def due(self) -> float:

@@ -89,7 +89,7 @@ class GuardedLoads(Loads):
         self._budget = max_slowed_pct / 100
         self._names = [pool.name for pool in pools]
         self._rows = {pool.name: row for row, pool in enumerate(pools)}
-        groups = [(pool.group, "" if pool.share else pool.name) for pool in pools]
+        groups = [pool.sharing_group for pool in pools]
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         self._groups = np.array([numbers[group] for group in groups], np.intp)
         self._clocks = [PoolClock.of(pool.quota) for pool in pools]

@@ -232,9 +232,14 @@ class PeakLoads(Loads):
             return []
         rows = self._due(tick)
         self._asked = tick
+        before, self._last = self._last, self._foresee(rows, self._last)
+        return differences(self._pools, before, self._last)
+
+    def _foresee(self, rows: NDArray[np.intp], before: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the loads of all pools; those of pools that are not in `rows` are as before."""
         if not len(rows):
-            return []
-        loads = self._last.copy()
+            return before
+        loads = before.copy()
         new = rows[np.any([~past.earned(rows) for past in self._past], axis=0)]
         likeness = np.zeros((len(self._pools), 0))  # by row
         if len(new):
@@ -244,8 +249,7 @@ class PeakLoads(Loads):
         for window, past in enumerate(self._past):
             loads[rows, window] = past.state(rows, likeness)
         self._now_due.clear()
-        before, self._last = self._last, loads
-        return differences(self._pools, before, loads)
+        return loads
 
     def _due(self, tick: int) -> NDArray[np.intp]:
         """Return the rows of the pools to update: at first all, then each once in `REFRESH` ticks.
@@ -342,6 +346,13 @@ class _Past:
             new = pools[~earned]
             stated[~earned] = self._kindred.state(new, self.worth(), likeness[new])
         return stated
+
+    def common(self, pools: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Return the peaks of the newest windows that all of these pools have: (pools, windows)."""
+        count = int(self._own[pools].min())
+        if count == self._kept:
+            return self._peaks[pools]
+        return self._peaks[np.ix_(pools, self._newest(count))]
 
     @property
     def public(self) -> bool:

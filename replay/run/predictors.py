@@ -45,7 +45,10 @@ def loads_of(
     pools = [pool.name for pool in table.pools]
     start = _begin(trace) if past is None else past.begin
     quotas = {pool.name: pool.quota for pool in table.pools}
-    context = context._replace(pools=pools, start=start, log=trace.arrivals, quotas=quotas)
+    groups = {pool.name: pool.sharing_group for pool in table.pools}
+    context = context._replace(
+        pools=pools, start=start, log=trace.arrivals, quotas=quotas, groups=groups
+    )
     return loads_by(choice, context)
 
 
