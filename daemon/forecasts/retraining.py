@@ -72,8 +72,8 @@ MOST_JOBS = 300_000
 are read and 210 MB while they are written, together some ten seconds, and no memory while children
 run."""
 
-CANDIDATES = ("peaks+boosted", "learned:0.95+survival", "learned:0.95+boosted")
-"""Forecasts that may replace the usual one. All of them need xgboost."""
+CANDIDATES = ("joint+survival", "peaks+boosted", "learned:0.95+survival", "learned:0.95+boosted")
+"""Forecasts that may replace the usual one. All but the first need xgboost."""
 
 SHORT = ("is too short", "needs a log that continues", "has no jobs to learn from")
 """Output of `sia forecast train` for a history that is too short, which is not a failure."""

@@ -8,9 +8,9 @@ the quantile says, and sometimes, if pools are busy together, more frequent.
 At each tick this forecast asks how many of the GPUs that the pools' quotas have left now would have
 been needed in each window of the past: for each pool the peak of the window, but no more than what
 the jobs that are there now leave of its quota; then the sum over the pools. The group's need is a
-quantile of these sums. Each pool gets a quantile of its own peaks, at the common level at which the
-pools' shares add up to the need. If the quotas of all pools but one are in use, that one gets what
-`peaks` would state.
+quantile of these sums. Each pool gets a quantile of its own peaks, at the lowest common level at
+which the pools' shares add up to the need or more. If the quotas of all pools but one are in use,
+that one gets what `peaks` would state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ QUANTILE = 0.99
 that of `peaks`, which reserves more for the same quantile (docs/understand/forecasts.md)."""
 
 Rows = NDArray[np.intp]
-Gpus = NDArray[np.int32] | NDArray[np.int64]
 
 
 class JointLoads(PeakLoads):
@@ -106,20 +105,13 @@ class JointLoads(PeakLoads):
                     loads[earned, window] = self._share(past.common(earned), unused[earned])
         return loads
 
-    def _share(self, peaks: NDArray[np.int32], unused: NDArray[np.int32]) -> Gpus:
+    def _share(self, peaks: NDArray[np.int32], unused: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the GPUs of each pool, from its peaks in past windows (pools, windows)."""
         most = unused[:, None]
         needs = np.minimum(peaks, most).sum(axis=0)
         place = min(ceil((len(needs) + 1) * self._quantile), len(needs)) - 1
         need = np.partition(needs, place)[place]
         ranked = np.sort(peaks, axis=1)
-        clipped = np.minimum(ranked, most)
-        by_level = clipped.sum(axis=0)  # ascending
-        level = int(np.searchsorted(by_level, need))
-        if by_level[level] == need:
-            share: Gpus = ranked[:, level]
-            return share
-        # Between two levels: each pool gets a part of its step, in whole GPUs that add up exactly.
-        steps = np.cumsum(clipped[:, level] - clipped[:, level - 1], dtype=np.int64)
-        parts: Gpus = steps * (need - by_level[level - 1]) // steps[-1]
-        return ranked[:, level - 1] + np.diff(parts, prepend=0)
+        by_level = np.minimum(ranked, most).sum(axis=0)  # ascending
+        share: NDArray[np.int32] = ranked[:, np.searchsorted(by_level, need)]
+        return share

@@ -31,27 +31,12 @@ class JointStory(Story):
         count = min(map(len, own.values()), default=0)
         last = {pool: peaks[-count:] for pool, peaks in own.items()}
         needs = sorted(sum(min(last[p][i], unused[p]) for p in last) for i in range(count))
-        before = {}
+        need = needs[ceil((count + 1) * self.quantile) - 1] if count else 0
         for level in range(count):
             found = {pool: sorted(peaks)[level] for pool, peaks in last.items()}
-            need = needs[ceil((count + 1) * self.quantile) - 1]
-            total = sum(min(gpus, unused[pool]) for pool, gpus in found.items())
-            if total >= need:
-                return self.between(before, found, unused, need, total) if before else found
-            before = found
+            if sum(min(gpus, unused[pool]) for pool, gpus in found.items()) >= need:
+                return found
         return {}
-
-    def between(self, before, found, unused, need, total):
-        """Parts of the step from one level to the next, rounded so that they add up."""
-        least = sum(min(gpus, unused[pool]) for pool, gpus in before.items())
-        steps = parts = 0
-        shares = {}
-        for pool, gpus in found.items():
-            steps += min(gpus, unused[pool]) - min(before[pool], unused[pool])
-            so_far = steps * (need - least) // (total - least)
-            shares[pool] = gpus if total == need else before[pool] + so_far - parts
-            parts = so_far
-        return shares
 
 
 class Both:
@@ -96,9 +81,11 @@ def test_the_shares_add_up_to_a_quantile_of_the_sum_over_the_pools():
 
 
 def told_days(forecast, days, busy):
-    """Each hour of `days` days, the pools in `busy(hour)` get a job of 4 GPUs for half an hour."""
+    """In each hour the pools get a job for half an hour, of as many GPUs as `busy(hour)` says."""
     for hour in range(24 * days):
-        jobs = [Job(f"{pool}{hour}", pool, hour * HOUR + 1.0, 4) for pool in busy(hour)]
+        jobs = [
+            Job(f"{pool}{hour}", pool, hour * HOUR + 1.0, gpus) for pool, gpus in busy(hour).items()
+        ]
         for job in jobs:
             forecast.submitted(job.submit, job)
         for job in jobs:
@@ -111,30 +98,36 @@ def joint(quantile, pools="abcd", **more):
     return JointLoads(pools, (HOUR,), 0.0, quantile, None, dict.fromkeys(pools, 4), **more)
 
 
-def test_pools_that_are_busy_in_turn_need_less_together_than_each_alone():
-    """One of four pools is busy in each hour: four GPUs suffice, where `peaks` reserves sixteen."""
-
-    def busy(hour):
-        return "abcd"[hour % 4]
-
-    alone = PeakLoads("abcd", (HOUR,), 0.0, 0.9, None, dict.fromkeys("abcd", 4))
-    assert told_days(alone, 14, busy)[0] == dict.fromkeys("abcd", 4)
-    assert sum(told_days(joint(0.9), 14, busy)[0].values()) == 4
+def test_pools_that_are_busy_at_different_times_need_less_together():
+    """Each of four needs all of its 8 GPUs in an eighth of the hours, and rarely all of them do."""
+    rng = Random(1)
+    needs = [{pool: rng.randint(1, 8) for pool in "abcd"} for _ in range(24 * 14)]
+    quotas = dict.fromkeys("abcd", 8)
+    given = "abcd", (HOUR,), 0.0, 0.9, None, quotas
+    assert sum(told_days(PeakLoads(*given), 14, needs.__getitem__)[0].values()) >= 30
+    shares, _ = told_days(JointLoads(*given), 14, needs.__getitem__)
+    assert 20 <= sum(shares.values()) <= 28
 
 
 def test_a_pool_whose_quota_alone_is_left_gets_what_it_needs_alone():
-    loads = joint(0.8)
-    shares, now = told_days(loads, 14, lambda hour: "abcd" if hour % 10 == 0 else "a")
-    assert shares == {"a": 4}  # of ten hours nine need 4 GPUs, all of them those of a
-    for pool in "bcd":
+    """Three are busy in a tenth of the hours each, one after the other: 30 %, and 10 % of b's."""
+    loads = joint(0.85)
+    shares, now = told_days(
+        loads, 14, lambda hour: {"bcd"[hour % 10 // 2]: 4} if hour % 10 in (0, 2, 4) else {}
+    )
+    assert sum(shares.values()) >= 4
+    for pool in "cd":
         loads.submitted(now + 1.0, Job(f"full-{pool}", pool, now + 1.0, 4))
-    assert loads.changes(now + TICK) == []
+    changes = {load.pool: load.gpus for load in loads.changes(now + TICK)}
+    assert changes == dict.fromkeys(shares, 0)
 
 
 def test_pools_that_are_busy_together_need_more_than_each_alone():
-    """Two pools that are busy in the same tenth of all hours, and two in no hour."""
-    shares, _ = told_days(joint(0.95), 14, lambda hour: "ab" if hour % 10 == 0 else "")
-    assert shares == {"a": 4, "b": 4}
+    """Four are busy in the same tenth of all hours: all or none of them is the question."""
+    shares, _ = told_days(
+        joint(0.95), 14, lambda hour: dict.fromkeys("abcd", 4) if hour % 10 == 0 else {}
+    )
+    assert shares == dict.fromkeys("abcd", 4)
 
 
 def test_pools_of_other_groups_are_not_added():
@@ -145,7 +138,7 @@ def test_pools_of_other_groups_are_not_added():
     alone = PeakLoads("ab", (HOUR,), 0.0, 0.9, None, {"a": 4, "b": 4})
 
     def busy(hour):
-        return "a" if hour % 2 else "b" * (hour % 12 == 0)
+        return {"a": 4} if hour % 2 else dict.fromkeys("b" * (hour % 12 == 0), 4)
 
     assert told_days(loads, 14, busy)[0] == told_days(alone, 14, busy)[0] == {"a": 4}
 
