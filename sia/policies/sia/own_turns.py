@@ -54,8 +54,8 @@ class HighestPriorities:
         return self._highest.get(pool, 0)
 
     def memory(self) -> dict[str, int]:
-        """Return the priorities that are not 0, by name of pool. O(pools)."""
-        return {pool.name: highest for pool, highest in self._highest.items()}
+        """Return the priorities that are not 0, by name of pool. O(n log n) in pools."""
+        return dict(sorted((pool.name, highest) for pool, highest in self._highest.items()))
 
     def resume(self, memory: Mapping[str, int], state: ClusterStateView) -> None:
         """Restore the priorities. Raises ValueError for an unknown pool."""
@@ -211,7 +211,8 @@ class OwnTurns:
 
     def memory(self) -> OwnTurnsSnapshot:
         """Return the whole state. O(n log n)."""
-        clocks = {pool.name: clock.memory() for pool, clock in self._clocks.items()}
+        pools = sorted(self._clocks, key=lambda pool: pool.name)
+        clocks = {pool.name: self._clocks[pool].memory() for pool in pools}
         claims = [n for own in self._claims.values() for n in own]
         return OwnTurnsSnapshot(clocks, claims, self._highest.memory())
 
