@@ -20,10 +20,11 @@ from sia.policies.chronus.leases.programs import (
     LeaseGoal,
     LeaseProgram,
     TargetProgram,
+    choices,
     lease_program,
 )
 from sia.policies.chronus.leases.repair import rearranged
-from sia.policies.chronus.leases.selection import Selection
+from sia.policies.chronus.leases.selection import MOST_ASKED, Selection
 from sia.program import SolveLimit
 
 LIMIT = SolveLimit(seconds=4.0, nodes=500, iterations=50_000, gap=0.0)
@@ -35,10 +36,6 @@ is enough."""
 
 LARGE = 300
 """Number of columns from which on a program is large. Smaller programs are solved to optimality."""
-
-MOST_ASKED = 50_000
-"""Largest number of leases among which jobs may choose for which a solver is asked whether they
-have room for one more. With more, a program takes minutes and reaches its limit without a plan."""
 
 PATIENCE = 1e-5
 """Seconds after which a cycle continues with the present plan. In a replay answers take no time and
@@ -140,7 +137,7 @@ class Promises:
         if plan is not None:
             yield from self._promise(book, claim, now, plan, lease)
             return
-        if sum(each.last for each in both) > MOST_ASKED:
+        if choices(both) > MOST_ASKED:
             yield from self._refuse(book, job, now)
             return
         asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)

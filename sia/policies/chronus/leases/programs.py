@@ -150,6 +150,12 @@ def tie_program(
     return lease_program(claims, room, LeaseGoal.ANY, -quality[0], _Tie(number, before, quality))
 
 
+def choices(claims: Sequence[Claim]) -> int:
+    """Return the number of leases among which jobs may choose, in the program of these claims."""
+    horizon = sum(claim.leases for claim in claims)
+    return sum(min(claim.last, horizon) for claim in claims)
+
+
 def lease_program(
     claims: Sequence[Claim],
     room: Room,

@@ -16,6 +16,7 @@ from sia.policies.chronus.leases.programs import (
     LeaseGoal,
     LeaseProgram,
     TargetProgram,
+    choices,
     lease_program,
     target_program,
     tie_program,
@@ -26,6 +27,10 @@ MOST_LEASES = 4_000
 """Largest number of leases among which jobs may choose for which a solver minimises the delay. With
 more this takes longer than a cycle, and the known plan is close to the best. Then the highest
 reward is also searched first by steps alone (`target_program`)."""
+
+MOST_ASKED = 50_000
+"""Largest number of leases among which jobs may choose for which a solver is asked at all: with
+more, a program takes minutes and reaches its limit without a plan."""
 
 
 class Selection(Struct):
@@ -60,7 +65,9 @@ class Selection(Struct):
         """The next goal, or None if the plan is optimal or all goals are done."""
         found, bound = quality(self.claims, self.plan), least(self.claims, self.room)
         if self.asked <= 1 and found[0] > bound[0] + 1e-9:
-            return LeaseGoal.STEPS if self._is_large and not self.asked else LeaseGoal.REWARD
+            if self._is_large and not self.asked:
+                return LeaseGoal.STEPS
+            return LeaseGoal.REWARD if choices(self.claims) <= MOST_ASKED else None
         if self.asked <= 2 and found[1:] > bound[1:] and not self._is_large:
             return LeaseGoal.SOONEST
         return None

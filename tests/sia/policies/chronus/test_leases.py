@@ -17,7 +17,12 @@ from sia.policies.chronus.leases.claims import (
     leases_needed,
 )
 from sia.policies.chronus.leases.lists import fitted, is_impossible, least, listed, quality
-from sia.policies.chronus.leases.programs import LeaseGoal, lease_program, target_program
+from sia.policies.chronus.leases.programs import (
+    LeaseGoal,
+    choices,
+    lease_program,
+    target_program,
+)
 from sia.policies.chronus.leases.repair import by_laxity, made_room, rearranged
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NodeSizes
@@ -258,12 +263,25 @@ def test_steps_alone_give_a_bound_and_large_selections_the_most_reward(seed, mon
     assert quality(claims, selection.plan)[0] == pytest.approx(expected[0])
 
 
+def test_a_selection_among_more_leases_than_a_solver_can_search_asks_for_steps_alone(monkeypatch):
+    for name in ("MOST_LEASES", "MOST_ASKED"):
+        monkeypatch.setattr(f"sia.policies.chronus.leases.selection.{name}", 0)
+    one = Claim("one", (8,), 1, ((1, 100.0), (3, 50.0)))
+    other = Claim("other", (8,), 1, ((1, 100.0), (3, 20.0)))
+    selection = Selection.of([one, other], (8,), {"one": (1,), "other": (0,)})
+    assert selection.goal is LeaseGoal.STEPS
+    selection.take(())
+    assert selection.question is None
+    assert selection.plan == {"one": (1,), "other": (0,)}
+
+
 def test_deadlines_far_ahead_make_no_large_programs():
     far = 10**12
     claims = [Claim(name, (3,), 2, ((4, 100.0), (far, 50.0))) for name in ("a", "b", "c")]
     assert not is_impossible(claims, (4,))
     program = lease_program(claims, (4,), LeaseGoal.REWARD)
     assert [count for _, count in program.leases] == [6, 6, 6]
+    assert choices(claims) == 18
     plan = {"a": (0, 1), "b": (2, 3), "c": (4, 5)}
     assert program.plan_of(claims, program.values_of(claims, plan)) == plan
     assert program.values_of(claims, {**plan, "c": (4, 7)}) == ()
