@@ -24,6 +24,13 @@ MOST_AHEAD = 5000
 """Largest number of jobs ahead of a job whose turn is estimated. The daemon's event loop waits for
 the estimate, which then takes about 10 ms."""
 
+MOST_OVER = 10_000
+"""Largest number of jobs that have really ended and wait for their turn. In a pool that always uses
+more than its quota their number would grow without end, 50 bytes of a snapshot for each."""
+
+SPARE = 64
+"""Stale entries that the order may have in addition to as many as there are waiting jobs."""
+
 
 class TurnClockSnapshot(Struct):
     """The state of a clock, with jobs by number. Lists are in ascending order."""
@@ -46,7 +53,8 @@ class TurnClock:
     """The schedule of one pool without sharing. Numbers of jobs are never used again.
 
     A job wider than the quota blocks the jobs behind it until it has really ended; then the clock
-    drops it.
+    drops it. It also drops a job that really ends while `MOST_OVER` jobs that have ended wait for
+    their turn; jobs behind it may then get their turn too early.
 
     Attributes:
         quota: GPUs of the pool.
@@ -54,7 +62,7 @@ class TurnClock:
         changed: Whether anything was reported since the last `advance`.
     """
 
-    __slots__ = ("_ends", "_order", "_taken", "_waits", "changed", "quota", "used")
+    __slots__ = ("_ends", "_order", "_over", "_taken", "_waits", "changed", "quota", "used")
 
     def __init__(self, quota: int) -> None:
         """Start without jobs."""
@@ -62,6 +70,7 @@ class TurnClock:
         self.used = 0
         self.changed = True
         self._waits: dict[int, _Waiting] = {}  # jobs whose turn has not come
+        self._over = 0  # number of these that have really ended
         self._order: list[tuple[int, int]] = []  # heap of (sequence, job), with stale entries
         self._taken: dict[int, tuple[float, int]] = {}  # (turn, width) until the end alone
         self._ends: list[tuple[float, int]] = []  # heap of known (end alone, job)
@@ -137,8 +146,14 @@ class TurnClock:
         """Record that a job has really ended, and how many seconds it ran. O(log n)."""
         self.changed = True
         waiting = self._waits.get(job)
-        if waiting is not None:
+        if waiting is not None and self._over >= MOST_OVER:
+            del self._waits[job]
+            if len(self._order) > 2 * len(self._waits) + SPARE:
+                self._order = [(each.sequence, number) for number, each in self._waits.items()]
+                heapify(self._order)
+        elif waiting is not None:
             waiting.ran = ran
+            self._over += 1
         elif job in self._taken:
             turn = self._taken[job][0]
             # A job that started at its turn ends now in this schedule, too; `turn + ran` may
@@ -176,6 +191,7 @@ class TurnClock:
                         break
                     heappop(order)  # it has ended, and would never have started
                     del waits[job]
+                    self._over -= 1
                     continue
                 heappop(order)
                 del waits[job]
@@ -185,6 +201,7 @@ class TurnClock:
                 if first.ran is None:
                     came.append(job)
                 else:
+                    self._over -= 1
                     heappush(ends, (turn + first.ran, job))
             if at == now and (not ends or ends[0][0] > now):
                 return came
@@ -208,6 +225,7 @@ class TurnClock:
         for sequence, job, width, ran, submit in memory.waits:
             clock._waits[job] = _Waiting(sequence, width, submit, ran)
             clock._order.append((sequence, job))
+            clock._over += ran is not None
         for job, turn, width, end in memory.taken:
             clock._taken[job] = turn, width
             clock.used += width
@@ -219,6 +237,7 @@ class TurnClock:
     def check(self) -> None:
         """Assert that the counts and heaps agree. O(n log n)."""
         assert self.used == sum(width for _, width in self._taken.values())
+        assert self._over == sum(each.ran is not None for each in self._waits.values())
         queued = set(self._order)
         assert all((each.sequence, job) in queued for job, each in self._waits.items())
         assert not self._waits.keys() & self._taken.keys()

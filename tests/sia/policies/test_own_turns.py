@@ -2,20 +2,23 @@
 
 from random import Random
 
+import pytest
 from msgspec.structs import replace
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.random_forecast import RandomRunTimes
-from sia import Core
+from sia import Core, Job
 from sia.contract.labels import params_of
 from sia.core.playout import play
-from sia.core.snapshot import dump, plain_params, restore
+from sia.core.snapshot import decode, dump, encode, plain_params, restore
 from sia.decisions import DedicateJob, StartJob
 from sia.events import JobFinished, JobSubmitted, TimePassed
 from sia.explain.glance import glance
 from sia.explain.obstacles import GuestObstacle
 from sia.model import Stream
 from sia.policies.sia.policy import Sia, SiaParams
+from sia.policies.sia.reclaim import SiaReclaim
+from sia.virtual import turns as clocks
 from tests.sia.test_snapshot import part
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, play_out, pools, random_workload
@@ -142,3 +145,61 @@ def test_after_a_change_of_the_policy_pending_jobs_have_their_turns_still_to_com
     core.check()
     later = core.step(50.0, [JobFinished(50.0, "first")])
     assert [d.job_id for d in later if type(d) is DedicateJob] == ["guest"]
+
+
+@pytest.mark.parametrize("policy", [Turning(), SiaReclaim(), Sia()])
+def test_a_pool_that_always_uses_more_than_its_quota_is_remembered_in_bounded_memory(
+    policy, monkeypatch
+):
+    """With one GPU a runs three jobs of 15 s every 20 s: alone it falls behind more and more."""
+    monkeypatch.setattr(clocks, "MOST_OVER", 20)
+    core, running, sizes = Core(pools(a=1, b=3), policy, SMALL), [], []
+    for step in range(300):
+        now = 20.0 * step
+        jobs = [Job(f"{step}.{i}", "a", now, 1, priority=int(step == i == 0)) for i in range(3)]
+        decisions = core.step(
+            now,
+            [JobFinished(now, job_id) for job_id in running]
+            + [JobSubmitted(now, job, 15.0) for job in jobs],
+        )
+        running = [each.job_id for each in decisions if isinstance(each, StartJob)]
+        assert len(running) == 3
+        sizes.append(len(encode(dump(core))))
+        core.check()
+    assert sizes[-1] < 1.1 * sizes[30]
+    kept = restore(decode(encode(dump(core))), type(policy)(policy.params))
+    assert dump(kept) == dump(core)
+
+
+def test_a_clock_without_some_ended_jobs_gives_no_job_its_turn_later(monkeypatch):
+    """All jobs start as guests when they are submitted, one each second, and run for a while."""
+    sooner = 0
+    for seed in range(ROUNDS):
+        rng = Random(seed)
+        jobs = [(rng.randint(1, 4), rng.choice([1, 5, 10, 40])) for _ in range(200)]
+        came = {}
+        for most in (10_000, 3):
+            monkeypatch.setattr(clocks, "MOST_OVER", most)
+            clock, came[most] = clocks.TurnClock(4), {}
+            for now, (width, _) in enumerate(jobs):
+                for number, (_, ran) in enumerate(jobs[:now]):
+                    if number + ran == now:
+                        clock.ended(float(now), number, float(ran))
+                clock.submitted(now, now, width, float(now))
+                came[most] |= dict.fromkeys(clock.advance(float(now)), now)
+                clock.check()
+        assert all(came[3][number] <= at for number, at in came[10_000].items()), seed
+        sooner += came[3] != came[10_000]
+    assert sooner > ROUNDS / 2
+
+
+@pytest.mark.parametrize(("highest", "start"), [(0, 3000), (1, 9002)])
+def test_a_long_job_that_may_be_overtaken_waits_for_its_turn_in_an_idle_cluster(highest, start):
+    """A hundred guests of 90 s would run until 9002 alone; with GPUs of b they end at 92."""
+    once = job("once").runs(1)
+    once = once._replace(job=replace(once.job, priority=highest))
+    guests = [job(f"guest {i}").at(2).runs(90) for i in range(100)]
+    story = [once, *guests, job("low").at(3000).runs(2000)]
+    played = play_out(Sia, pools(a=1, b=100), story)
+    assert max(played[each.job.id].start for each in guests) == 2
+    assert played["low"].start == start
