@@ -254,7 +254,7 @@ def test_gpu_hours_agree_with_counting_each_span_in_each_hour():
 # The command
 
 
-ASKED = ["--queues", "2,4", "--weeks", 1, "--policy", "mmfs,sia@random+history"]
+ASKED = ["--queues", "2,4", "--weeks", 0.5, "--policy", "mmfs,sia@random+history"]
 
 
 def command(log, out, *arguments):
@@ -454,7 +454,7 @@ def test_more_runs_later_are_the_same_experiment(log, reference, tmp_path):
 OTHER = {
     "another seed": (["--seed", 1], "with --seed 0, not 1"),
     "other queues": (["--queues", "4"], "with --queues 2,4, not 4"),
-    "other weeks": (["--weeks", 1.5], "with --weeks 1, not 1.5"),
+    "other weeks": (["--weeks", 1.5], "with --weeks 0.5, not 1.5"),
     "another load": (["--load", "0.9"], "with --load 0.6-1.1, not 0.9"),
     "other policies": (
         ["--policy", "mmfs"],

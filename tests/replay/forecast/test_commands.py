@@ -154,7 +154,7 @@ def test_a_model_of_other_days_gives_way_in_its_own_place(model, tmp_path):
     """The office opens in the evening from now on."""
     shifted = [
         Arrival(Job("n" + a.job.id, a.job.pool, a.job.submit + DAYS * DAY, a.job.width), a.duration)
-        for a in office(seed=2, days=12, opens=14)
+        for a in office(seed=2, days=10, opens=14)
     ]
     log = write(tmp_path, [*office(), *shifted])
     old = tmp_path / "model"

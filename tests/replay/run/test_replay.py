@@ -211,7 +211,7 @@ def test_the_checker_accepts_groups_and_pools_that_keep_to_themselves(tmp_path, 
 
 
 def test_the_checker_accepts_pools_that_change_size(tmp_path, checker):
-    trace, _ = synthesize(PRESETS["base"], 5)
+    trace, _ = synthesize(PRESETS["base"], 5, days=2.0)
     write_trace(tmp_path / "trace.csv", trace)
     rows = ["pool,quota,from"]
     for i in range(4):
