@@ -139,11 +139,14 @@ def solve_leases(
     if as_json:
         print_json(answer)
         return
+    due = {job.id for job, _ in trace.arrivals if job.deadline is not None}
     click.echo(f"objective: {objective:g}; soonest: {answer['soonest']}")
     for each in jobs:
         leases = ", ".join(map(str, each["leases"]))
         said = f"guaranteed, step {each['step']}, leases {leases}"
-        click.echo(f"{each['job_id']}: {said if each['guaranteed'] else 'not guaranteed'}")
+        if not each["guaranteed"]:
+            said = "not guaranteed" + ("" if each["job_id"] in due else ": it has no deadline")
+        click.echo(f"{each['job_id']}: {said}")
 
 
 def _cost_of(log: Path, job: Job, resume_cost: float, lease: float) -> float:

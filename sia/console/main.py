@@ -29,6 +29,12 @@ MISUSE = 2
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM; shells use 128 + SIGINT."""
 
+NUMBERS = {
+    "a valid integer range": "a valid whole number",
+    "a valid float range": "a valid number",
+}
+"""Click's words for a text that is not a number, where the option has bounds; and plain words."""
+
 
 @click.command(cls=CommandTree, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sia")
@@ -55,6 +61,8 @@ def main() -> None:
             error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "sia"
         )
         message = " ".join(error.format_message().split())
+        for of_click, plain in NUMBERS.items():
+            message = message.replace(of_click, plain)
         hint = f" (see {where} --help)" if isinstance(error, click.UsageError) else ""
         click.echo(f"sia: {printable(message)}{hint}", err=True)
         sys.exit(error.exit_code)

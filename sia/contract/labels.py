@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
-from sia.wording import did_you_mean
+from sia.wording import did_you_mean, parse_seconds
 
 
 class CheckedOptions(Struct, frozen=True):
@@ -129,6 +129,14 @@ def _plain(kind: Any) -> Any:
     return _plain(choices[0]) if type(None) in get_args(kind) else kind
 
 
+def _in_plain(text: str) -> str:
+    """Return how to write a time with a unit, such as 20m, as a plain number; empty otherwise."""
+    try:
+        return f"; times in labels are seconds: write {parse_seconds(text):g}"
+    except ValueError:
+        return ""
+
+
 def _scalar(label: str, field: FieldInfo, kind: Any, text: str) -> Any:
     key = field.encode_name
     if kind is bool:
@@ -140,7 +148,9 @@ def _scalar(label: str, field: FieldInfo, kind: Any, text: str) -> Any:
             return kind(text)
         except ValueError:
             what = "a whole number" if kind is int else "a number"
-            raise ValueError(f"{label}: {key} must be {what} (got {text!r})") from None
+            raise ValueError(
+                f"{label}: {key} must be {what} (got {text!r}){_in_plain(text)}"
+            ) from None
     if get_origin(kind) is Literal and text and text not in get_args(kind):
         choices = ", ".join(filter(None, get_args(kind)))
         raise ValueError(f"{label}: {key} must be one of {choices} (got {text!r})")

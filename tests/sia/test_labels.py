@@ -60,6 +60,7 @@ def test_a_label_replaces_defaults():
 @pytest.mark.parametrize(("label", "why"), [
     ("jvu:cycel=2", f"jvu has no option 'cycel'; it has {ALL}. Did you mean 'cycle'?"),
     ("jvu:cycle=soon", "cycle must be a number (got 'soon')"),
+    ("jvu:cycle=2m", "cycle must be a number (got '2m'); times in labels are seconds: write 120"),
     ("jvu:rounds=1.5", "rounds must be a whole number (got '1.5')"),
     ("jvu:sizes=1+x", "sizes must be a number (got 'x')"),
     ("jvu:cycle=nan", "cycle must be above 0 (got nan); change it"),

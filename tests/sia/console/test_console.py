@@ -87,6 +87,14 @@ def test_a_mistyped_command_names_the_did_you_mean(words, says):
     assert says in done.stderr
 
 
+def test_a_text_in_place_of_a_bounded_number_is_called_not_a_number():
+    given = ("--t1", "1", "--gpus", "8", "--iterations", "20")
+    done = sia("chronus", "estimate", *given, "--t2", "fast")
+    assert "'--t2': 'fast' is not a valid number. (see" in done.stderr
+    done = sia("chronus", "solve", "--trace", "log.csv", "--gpus", "eight")
+    assert "'--gpus': 'eight' is not a valid whole number. (see" in done.stderr
+
+
 def test_an_unknown_name_without_a_near_one_has_no_suggestion():
     assert did_you_mean("visoin", ["speech", "vision"]) == " Did you mean 'vision'?"
     assert did_you_mean("visoin", []) == ""

@@ -368,6 +368,14 @@ def test_bad_input_is_one_line_with_the_mend(tmp_path, options, problem):
     assert done.stderr.count("\n") == 1
 
 
+def test_the_text_says_which_jobs_have_no_deadline(tmp_path):
+    rows = ["job_id,pool,submit,width,duration,deadline", "a,p,0,1,60,99", "b,p,0,1,60,"]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    done = sia("chronus", "solve", "--trace", tmp_path / "log.csv", "--gpus", "8")
+    lines = ["a: not guaranteed", "b: not guaranteed: it has no deadline"]
+    assert done.stdout.splitlines()[1:] == lines
+
+
 def test_a_run_time_that_is_no_number_any_more_is_refused():
     trials = ("--t1", "1e308", "--gpus", "8", "--iterations", "20")
     done = sia("chronus", "estimate", *trials, "--json")
