@@ -9,7 +9,7 @@ it, because the guest would use the same GPUs of the quota in the pool alone.
 Priorities need turns, too. If jobs ahead of the head of a pool run as guests, the head fits in the
 quota before its turn. If it started then, a job of higher priority that is submitted before its
 turn could find the quota in use, and would be later than in the pool alone. So the head waits for
-its turn, unless no job of its pool has had a higher priority.
+its turn, unless no job of its pool had a higher priority in the last four weeks.
 
 Each pool has a clock (`sia.virtual.turns`); without the option only pools with priorities have one.
 """
@@ -24,6 +24,10 @@ from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.model import RESTART, Stream
 from sia.virtual.turns import NextEnds, TurnClock, TurnClockSnapshot
 
+REMEMBERED = 28 * 86400.0
+"""Seconds for which the priority of a job counts. Jobs of lower priority wait for their turns as
+long as the pool's users may be expected to ask for this priority again."""
+
 
 class OwnTurnsSnapshot(Struct):
     """The memory of `OwnTurns`."""
@@ -32,34 +36,47 @@ class OwnTurnsSnapshot(Struct):
     """By name of pool."""
     claims: list[int]
     """Guests whose turn has come, in order of their turns, by number of arrival."""
-    highest: dict[str, int] = {}
-    """By name of pool, the highest priority that its jobs have had, if it is not 0."""
+    highest: dict[str, list[tuple[float, int]]] = {}
+    """By name of pool, when a job of which priority came: times ascend, priorities fall."""
 
 
 class HighestPriorities:
-    """The highest priority of each pool's jobs so far; 0, the usual one, for other pools."""
+    """The highest priority of each pool's recent jobs; 0, the usual one, for other pools."""
 
-    def __init__(self) -> None:
-        """Start without pools."""
-        self._highest: dict[PoolStateView, int] = {}
+    def __init__(self, state: ClusterStateView) -> None:
+        """Start with the priorities of the jobs that are there."""
+        self._state = state
+        # By pool (time, priority): times ascend, priorities fall.
+        self._recent: dict[PoolStateView, list[tuple[float, int]]] = {}
+        for job in state.jobs.values():
+            self.note(job)
 
     def note(self, job: JobStateView) -> None:
-        """Take the priority of a job. O(1)."""
+        """Take the priority of a job. O(priorities of the pool)."""
         priority = job.job.priority
-        if priority and priority > self._highest.get(job.pool, 0):
-            self._highest[job.pool] = priority
+        if priority <= 0:
+            return
+        recent = self._recent.setdefault(job.pool, [])
+        while recent and recent[-1][1] <= priority:
+            recent.pop()
+        recent.append((self._state.now, priority))
+        while recent[0][0] < self._state.now - REMEMBERED:
+            recent.pop(0)
 
     def of(self, pool: PoolStateView) -> int:
-        """Return the highest priority that jobs of a pool have had. O(1)."""
-        return self._highest.get(pool, 0)
+        """Return the highest priority of a pool's recent jobs. O(priorities of the pool)."""
+        since = self._state.now - REMEMBERED
+        return next((priority for at, priority in self._recent.get(pool, ()) if at >= since), 0)
 
-    def memory(self) -> dict[str, int]:
-        """Return the priorities that are not 0, by name of pool. O(n log n) in pools."""
-        return dict(sorted((pool.name, highest) for pool, highest in self._highest.items()))
+    def memory(self) -> dict[str, list[tuple[float, int]]]:
+        """Return times and priorities by name of pool. O(n log n)."""
+        return dict(sorted((pool.name, [*recent]) for pool, recent in self._recent.items()))
 
-    def resume(self, memory: Mapping[str, int], state: ClusterStateView) -> None:
+    def resume(
+        self, memory: Mapping[str, list[tuple[float, int]]], state: ClusterStateView
+    ) -> None:
         """Restore the priorities. Raises ValueError for an unknown pool."""
-        self._highest |= zip(state.pools_of(memory), memory.values(), strict=True)
+        self._recent = dict(zip(state.pools_of(memory), map(list, memory.values()), strict=True))
 
 
 class OwnTurns:
@@ -75,7 +92,7 @@ class OwnTurns:
         With the `option` each pool has a clock.
         """
         self._state, self._option = state, option
-        self._highest = HighestPriorities()
+        self._highest = HighestPriorities(state)
         self._claims: dict[PoolStateView, dict[int, JobStateView]] = {}
         self._claimed = dict.fromkeys(state.pools.values(), 0)  # GPUs of these
         self._guests: dict[int, JobStateView] = {}  # running spare jobs before their turn
@@ -89,7 +106,6 @@ class OwnTurns:
 
     def _take_over(self, jobs: Iterable[JobStateView]) -> None:
         for job in jobs:
-            self._highest.note(job)
             clock = self._clocks.get(job.pool)
             if clock is None:
                 continue
@@ -160,7 +176,7 @@ class OwnTurns:
         return clock is not None and clock.waits(head.arrival)
 
     def highest(self, pool: PoolStateView) -> int:
-        """Return the highest priority that jobs of a pool have had. O(1)."""
+        """Return the highest priority of a pool's recent jobs. O(priorities of the pool)."""
         return self._highest.of(pool)
 
     def _claim(self, job: JobStateView) -> None:

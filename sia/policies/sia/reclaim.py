@@ -80,8 +80,8 @@ class _Memory(Struct):
     latest: dict[str, str]
     """By pool, the job that was last given its turn late."""
     stops: list[tuple[int, int]]
-    highest: dict[str, int] = {}
-    """By pool, the highest priority that its jobs have had, if it is not 0."""
+    highest: dict[str, list[tuple[float, int]]] = {}
+    """By pool, when a job of which priority came: times ascend, priorities fall."""
 
 
 class SiaReclaim(Sia):
@@ -105,9 +105,7 @@ class SiaReclaim(Sia):
         return None
 
     def _begin(self, state: ClusterStateView) -> None:
-        self._highest = HighestPriorities()
-        for job in state.jobs.values():
-            self._highest.note(job)
+        self._highest = HighestPriorities(state)
         self._clocks = {pool: TurnClock(pool.quota) for pool in state.pools.values()}
         self._lendings = {group: _Lending(group) for group in state.groups}
         self._jobs: dict[int, JobStateView] = {}  # by number of arrival
@@ -150,7 +148,6 @@ class SiaReclaim(Sia):
         kept = convert(memory, _Memory)
         self._begin(state)
         self._stops = dict(kept.stops)
-        self._highest.resume(kept.highest, state)
         for pool, clock in zip(state.pools_of(kept.clocks), kept.clocks.values(), strict=True):
             self._clocks[pool] = TurnClock.resumed(clock)
             self._ends.put(pool.name, self._clocks[pool])
@@ -171,6 +168,7 @@ class SiaReclaim(Sia):
         for pool, job_id in zip(state.pools_of(kept.latest), kept.latest.values(), strict=True):
             self._lendings[pool.group].latest[pool] = job_id
         self._take_over()
+        self._highest.resume(kept.highest, state)
         self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
         for pool in state.pools.values():
             self._reserve(pool)

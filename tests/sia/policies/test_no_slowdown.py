@@ -115,6 +115,19 @@ def test_a_job_that_may_be_overtaken_starts_in_the_quota_at_its_turn_only(policy
     assert played == {"first": 0, "ahead": 0, "owner": 6, "low": later, "urgent": urgent}
 
 
+@pytest.mark.parametrize(("days", "later"), [(27, 15), (29, 10)])
+@pytest.mark.parametrize("policy", [Sia, WithTurns, SiaRecall, SiaReclaim])
+def test_nobody_waits_for_a_priority_that_was_not_asked_for_in_four_weeks(policy, days, later):
+    once = job("once").runs(1)
+    begin = days * 86400.0
+    story = [once._replace(job=replace(once.job, priority=1))] + [
+        a._replace(job=replace(a.job, submit=begin + a.job.submit)) for a in OVERTAKEN[:-1]
+    ]
+    played = starts(play_out(policy, pools(a=1, b=1), story, checked=True))
+    assert played["ahead"] == begin
+    assert played["low"] == begin + later
+
+
 def test_a_job_that_must_wait_for_its_turn_says_so():
     core = Core(pools(a=1, b=1), Sia(), SMALL)
     story = [
