@@ -93,7 +93,7 @@ def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tm
 NAMES = [
     ("shi@half+told", "no policy 'shi'; there is "),
     ("shy@haf+told", "no forecast 'haf'; for a model write learned and give --forecast"),
-    ("shy@haf+told", "write half, joint, none, peaks, perfect, random, sliding-max. Did you mean 'h"),
+    ("shy@haf+told", "write half, joint, none, peaks, perfect, random, sliding-max. Did you mean"),
     ("shy@half+tol", "noisy, perfect, random, stated, survival, told, within. Did you mean"),
     ("shy@half+told:0.9", "told takes no quantile; only boosted, history, jvupredict, surviv"),
     ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
