@@ -58,7 +58,7 @@ def test_a_label_names_all_of_its_predictors():
         ),
         ("sia@model:0.9+survival", "no forecast 'model'; for a model write learned and give"),
         ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is biased, "),
-        ("sia@perfect:0.9+history", "perfect takes no quantile; only learned, peaks do"),
+        ("sia@perfect:0.9+history", "perfect takes no quantile; only joint, learned, peaks do"),
         (
             "sia@peaks+random:0.9",
             "random takes no quantile; only boosted, history, jvupredict, survival do",
@@ -419,7 +419,7 @@ def test_a_replay_reports_the_training_span_of_a_model(files, tmp_path):
         (("--policy", "sia@learned+survival"), "needs a model; give its folder with --forecast"),
         (
             ("--load-quantile", 0.9),
-            "--load-quantile does not work with perfect, only with learned, peaks; leave",
+            "--load-quantile does not work with perfect, only with joint, learned, peaks; leave",
         ),
         (
             ("--forecast", "peaks", "--run-time-quantile", 0.9),
