@@ -161,7 +161,11 @@ async def test_the_broker_keeps_a_message_until_it_is_durable(folder, broker):
 
 @story()
 async def test_a_defect_caused_by_one_message_is_answered_and_loses_no_other(folder, broker):
-    answers = CommandHandler.answers
+    answers, acknowledge, acknowledged = CommandHandler.answers, Wire.ack, []
+
+    def ack(wire, mid, qos):
+        acknowledge(wire, mid, qos)
+        acknowledged.append(mid)
 
     async def fails(clerk, letters):
         if any("bad" in str(letter) for letter in letters if isinstance(letter, ParsedMessage)):
@@ -171,9 +175,10 @@ async def test_a_defect_caused_by_one_message_is_answered_and_loses_no_other(fol
     async with daemon_on(folder, broker.port) as service, peer(broker.port, ME) as one:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CommandHandler, "answers", fails)
+            patch.setattr(Wire, "ack", ack)
             for name in ("a", "bad", "b"):
                 await one.say(f"{POOL}/submit", {"id": name, "gpus": 1, "duration": 1}, reply=ME)
-            await until(lambda: len(one.on("/reply/me")) == 3)
+            await until(lambda: len(one.on("/reply/me")) == len(acknowledged) == 3)
         assert [said["status"] for said in one.on("/reply/me")] == [200, 500, 200]
         assert {*service.book.jobs, *service.book.ended} == {"a", "b"}
     async with thief(broker) as heard:
