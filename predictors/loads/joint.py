@@ -47,10 +47,7 @@ class JointLoads(PeakLoads):
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
         """Build a predictor without history."""
-        made = cls(
-            context.pools, context.windows, context.start, context.quantile or QUANTILE,
-            context.since, context.quotas,
-        )  # fmt: skip
+        made = super().build(context)
         made.group(context.groups)
         return made
 

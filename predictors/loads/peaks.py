@@ -141,7 +141,7 @@ class PeakLoads(Loads):
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
         """Build a predictor without history."""
-        quantile = context.quantile or QUANTILE
+        quantile = context.quantile or cls.usual_quantile
         return cls(
             context.pools, context.windows, context.start, quantile, context.since, context.quotas
         )

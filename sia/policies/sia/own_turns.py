@@ -169,7 +169,7 @@ class OwnTurns:
             self._drop(job)
 
     def is_early(self, head: JobStateView) -> bool:
-        """Return whether a head must wait for its turn, because jobs may come before it. O(1)."""
+        """Return whether a head must wait for its turn, because jobs may come before it."""
         if not self.used or head.job.priority >= self._highest.of(head.pool):
             return False
         clock = self._clocks.get(head.pool)
