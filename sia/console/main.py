@@ -33,7 +33,7 @@ NUMBERS = {
     "a valid integer range": "a valid whole number",
     "a valid float range": "a valid number",
 }
-"""Click's words for a text that is not a number, where the option has bounds; and plain words."""
+"""Phrases in Click's messages about options with bounds, and what the command prints instead."""
 
 
 @click.command(cls=CommandTree, context_settings={"help_option_names": ["-h", "--help"]})

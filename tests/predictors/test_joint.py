@@ -128,7 +128,7 @@ def test_a_pool_whose_quota_alone_is_left_gets_what_it_needs_alone():
 
 
 def test_pools_that_are_busy_together_need_more_than_each_alone():
-    """Four are busy in the same tenth of all hours: all or none of them is the question."""
+    """Four pools are busy in the same tenth of all hours; the forecast is all of them or none."""
     shares, _ = told_days(
         joint(0.95), 14, lambda hour: dict.fromkeys("abcd", 4) if hour % 10 == 0 else {}
     )
