@@ -42,7 +42,7 @@ class _TwiceError(Exception):
 
 
 class _TooManyError(Exception):
-    """A value has more than `MAX_OBJECTS` objects."""
+    """A value has more than `MAX_OBJECTS` objects, or a list or object of more members."""
 
 
 class _Objects:
@@ -53,7 +53,7 @@ class _Objects:
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         self.count += 1
-        if self.count > MAX_OBJECTS:
+        if self.count > MAX_OBJECTS or len(pairs) > MAX_OBJECTS:
             raise _TooManyError
         found = dict(pairs)
         if len(found) != len(pairs):
@@ -83,7 +83,24 @@ def _scanned(text: str, at: int) -> tuple[Any, int]:
     """Return the value that starts at an offset, and its end. Raises the scanner's exceptions."""
     _objects.count = 0
     found: tuple[Any, int] = _scan(text, at)
+    _check_lists(found[0])
     return found
+
+
+def _check_lists(value: Any) -> None:
+    """Raise _TooManyError if a value contains a list of more than `MAX_OBJECTS` members.
+
+    Decoding checks the pattern of each member before it counts them, which takes long.
+    """
+    open_values = [value]
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, dict):
+            open_values.extend(value.values())
+        elif isinstance(value, list):
+            if len(value) > MAX_OBJECTS:
+                raise _TooManyError
+            open_values.extend(value)
 
 
 def decoded(
@@ -298,7 +315,8 @@ def _after(text: str, at: int) -> ProblemError:
 
 
 _TOO_DEEP = ProblemError(
-    400, "too deep", "the JSON is nested too deeply or has too many objects",
+    400, "too deep",
+    "the JSON is nested too deeply, has too many objects, or a list or object is too long",
     "see /v1/openapi.json",
 )  # fmt: skip
 _TOO_LARGE = ProblemError(

@@ -70,6 +70,7 @@ def values():
         "a long unknown key": json.dumps({"gpus" * 60_000: 1}).encode(),
         "many tags": body(b"tags", json.dumps({str(i): "" for i in range(20_000)}).encode()),
         "a long command": body(b"command", value(b'""')),
+        "many arguments": body(b"command", json.dumps(["-v"] * limits.MAX_OBJECTS).encode()),
         "a long text": body(b"cwd", b'"' + b"a" * 250_000 + b'"'),
         "lists": body(b"tags", value(b"[]")),
         "objects": body(b"tags", value(b"{}")),

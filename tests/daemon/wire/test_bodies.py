@@ -1,0 +1,36 @@
+"""What a body of JSON may contain, whatever the request."""
+
+import json
+
+import msgspec
+import pytest
+
+from daemon.wire.bodies import decoded
+from daemon.wire.jobs import MAX_ARGUMENTS, JobRequest
+from daemon.wire.limits import MAX_OBJECTS
+from daemon.wire.problems import ProblemError
+
+
+def problem(**job):
+    body = json.dumps({"pool": "vision", "gpus": 1, **job}).encode()
+    with pytest.raises(ProblemError) as raised:
+        decoded(body, msgspec.json.Decoder(JobRequest), JobRequest)
+    return raised.value
+
+
+def test_a_list_with_too_many_members_is_refused_before_its_members_are_checked():
+    counted = problem(command=["-v"] * MAX_OBJECTS)
+    assert counted.status == 422
+    assert f"length {MAX_ARGUMENTS} or less" in counted.details.detail
+    refused = problem(command=["-v"] * (MAX_OBJECTS + 1))
+    assert (refused.status, refused.details.title) == (400, "too deep")
+    assert "a list or object is too long" in refused.details.detail
+
+
+def test_a_long_list_is_found_inside_other_values():
+    assert problem(tags={"a": [[0], [[0] * (MAX_OBJECTS + 1)]]}).status == 400
+
+
+def test_an_object_with_too_many_keys_is_refused():
+    assert problem(tags={str(i): "" for i in range(MAX_OBJECTS)}).status == 422
+    assert problem(tags={str(i): "" for i in range(MAX_OBJECTS + 1)}).status == 400
