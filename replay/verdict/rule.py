@@ -7,8 +7,9 @@ A policy is recommended if it
 3. delays at most `MAX_SLOWED_PCT` percent of them, and leaves no more jobs without an end than the
    baseline does.
 
-Of several, it is the one under which jobs end soonest on average; then the one that delays fewer
-jobs, then the one with the smaller worst delay, then the first one given.
+Of several, only those count whose gain is at least `NEARLY` of the largest. Of these it is the one
+that delays fewest jobs, then the one with the smallest worst delay, then the one under which jobs
+end soonest on average, then the first one given.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from sia.limits import MAX_SLOWED_PCT
 
 LEAST_GAIN = 1.0
 """Seconds by which jobs must end sooner on average. A smaller gain would be shown as 0 s."""
+
+NEARLY = 0.98
+"""Share of the largest gain from which a gain counts as equal: the last two percent of a gain are
+not worth a late job."""
 
 Answer = Literal[
     "share", "too many delayed", "no gain", "nothing lent", "only the future", "no policy shares",
@@ -98,7 +103,9 @@ def recommend(outcomes: Sequence[Outcome], *, can_share: bool) -> Recommendation
     safe = [outcome for outcome in gaining if outcome.safe]
     closest: Outcome | None = None
     if safe:
-        closest = min(safe, key=_best_first)
+        enough = NEARLY * max(outcome.sooner_s for outcome in safe)
+        equal = [outcome for outcome in safe if outcome.sooner_s >= enough]
+        closest = min(equal, key=_most_careful_first)
     elif gaining:
         closest = min(gaining, key=lambda outcome: (outcome.lost, outcome.slowed_pct))
     elif today:
@@ -130,6 +137,10 @@ def _decided(
     if gaining:
         return "too many delayed"
     return "no gain" if any(outcome.gpu_hours_lent for outcome in today) else "nothing lent"
+
+
+def _most_careful_first(outcome: Outcome) -> tuple[int, float, float]:
+    return outcome.slowed, outcome.worst_delay_s, -outcome.sooner_s
 
 
 def _best_first(outcome: Outcome) -> tuple[float, int, float]:

@@ -4,7 +4,7 @@ import pytest
 
 from replay.run.run import Settings
 from replay.verdict.kinds import in_order, kind_of
-from replay.verdict.rule import LEAST_GAIN, Outcome, recommend
+from replay.verdict.rule import LEAST_GAIN, NEARLY, Outcome, recommend
 from sia.limits import MAX_SLOWED_PCT
 
 EARLY, BOLD, KNOWING = "sia@peaks+survival", "sia@peaks:0.8+survival:0.8", "sia@perfect+perfect"
@@ -50,6 +50,14 @@ def test_of_policies_with_equal_gains_the_one_that_delays_fewer_jobs_is_recommen
     assert verdict(two, one) == ("share", EARLY)
     assert verdict(one, outcome("mmfs", slowed=1, worst=98)) == ("share", "mmfs")
     assert verdict(one, outcome("mmfs", slowed=1, worst=99)) == ("share", EARLY)
+
+
+def test_a_gain_that_is_almost_the_largest_counts_as_equal():
+    most = outcome("kueue-best-effort", sooner=1000, slowed=4)
+    nearly = outcome(EARLY, sooner=NEARLY * 1000)
+    assert verdict(most, nearly) == ("share", EARLY)
+    assert verdict(most, outcome(EARLY, sooner=NEARLY * 1000 - 1)) == ("share", most.policy)
+    assert verdict(outcome("mmfs", sooner=1000), nearly) == ("share", "mmfs")
 
 
 def test_no_policy_is_recommended_if_all_that_gain_delay_too_many():
