@@ -5,8 +5,11 @@
 Draws the pieces of `sia experiment --queues 8 --runs 20` and replays each, or the first few, under
 several policies, forecasts, and costs of a stop. The unit of what is captured is the gain of `sia`
 with perfect forecasts in three windows. The results of all 20 pieces are in `pieces.json`, those
-of the first 3 in `pieces_3.json`. With `cases`, a part of their names such as `5 minutes`, only
+of the first N in `pieces_N.json`. With `cases`, a part of their names such as `5 minutes`, only
 these cases are replayed, and the others stay as they are stored.
+
+After all 20 pieces, draws `docs/figures/lending.svg`: what each case captures, with a bootstrap
+interval over the pieces, against the jobs that are late, the stops and the wasted GPU time.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from math import fsum, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import RESULTS, keep
+import numpy as np
+
+from benchmarks.common import RESULTS, ROOT, keep
 from replay.experiment.design import PieceDesign, plan_pieces
 from replay.logs.past import PastJobs
 from replay.logs.preemptible import PreemptibleShare, mark
@@ -36,6 +41,11 @@ from sia.wording import DAY, WEEK
 
 PIECES = 20
 
+PICTURE = ROOT / "docs" / "figures" / "lending.svg"
+
+RESAMPLES = 10_000
+"""Resamples of the bootstrap; more do not change the digits of the interval that are kept."""
+
 Case = tuple[str, float, StopCost, str]
 """Name, percentage of the jobs that may be stopped, what a stop costs, policy."""
 
@@ -44,10 +54,22 @@ CASES: Sequence[Case] = (
     ("all restart, random forecasts", 100, "restart", "sia-reclaim@random+random"),
     ("all lose 5 minutes, forecasts from history", 100, 300.0, "sia-reclaim@peaks+survival"),
     ("30 % lose 5 minutes, forecasts from history", 30, 300.0, "sia-reclaim@peaks+survival"),
+    ("none is stopped, forecasts from history", 100, "restart", "sia@peaks+survival"),
+    ("none is stopped, joint forecast", 100, "restart", "sia@joint+survival"),
     ("all restart, Kueue StrictFIFO", 100, "restart", "kueue-strict"),
     ("all restart, Kueue BestEffortFIFO", 100, "restart", "kueue-best-effort"),
     ("all restart, SRTF without quotas, run times known", 100, "restart", "srtf"),
 )  # fmt: skip
+
+
+COSTS = {
+    "later_pct": "jobs later than alone, %",
+    "stops_for_100_jobs": "stops for 100 jobs",
+    "gpu_time_wasted_pct": "GPU time wasted, %",
+}
+"""Measures of a case and the titles of their panels."""
+
+TICKS = (0, 0.1, 1, 10)
 
 
 class Cut(NamedTuple):
@@ -78,7 +100,10 @@ def main() -> None:
             for case, measures in measured.items():
                 found[case].append(measures)
                 print(number, case, measures, flush=True)
-            keep(name, {**stored, **{case: row_of(rows) for case, rows in found.items()}})
+            stored |= {case: row_of(rows) for case, rows in found.items()}
+            keep(name, stored)
+    if runs == PIECES:
+        draw(stored)
 
 
 def measure(cut: Cut, cases: Sequence[Case] = CASES) -> dict[str, dict[str, Any]]:
@@ -124,6 +149,7 @@ def row_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "runs": len(runs),
         "measured": int(total("measured")),
         "captured": round(total("gain") / total("unit"), 3),
+        "captured_95": interval_of(runs),
         "captured_least": round(captured[0], 3),
         "captured_median": round(captured[len(captured) // 2], 3),
         "captured_most": round(captured[-1], 3),
@@ -134,7 +160,58 @@ def row_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "stops_for_100_jobs": round(100 * total("stops") / total("jobs"), 2),
         "most_stops_of_a_job": max(run["most"] for run in runs),
         "gpu_time_wasted_pct": round(100 * total("wasted") / total("used"), 3),
+        "by_piece": [
+            {
+                "captured": round(run["gain"] / run["unit"], 3),
+                "later_pct": round(100 * run["late"] / run["measured"], 4),
+                "stops_for_100_jobs": round(100 * run["stops"] / run["jobs"], 2),
+                "gpu_time_wasted_pct": round(100 * run["wasted"] / run["used"], 3),
+            }
+            for run in runs
+        ],
     }
+
+
+def interval_of(runs: list[dict[str, Any]]) -> list[float]:
+    """Return the 95 % interval of what is captured, by a bootstrap over the pieces."""
+    drawn = np.random.default_rng(0).integers(len(runs), size=(RESAMPLES, len(runs)))
+    gains, units = (np.array([run[key] for run in runs])[drawn] for key in ("gain", "unit"))
+    captured = gains.sum(axis=1) / units.sum(axis=1)
+    return [round(float(each), 3) for each in np.percentile(captured, [2.5, 97.5])]
+
+
+def draw(stored: dict[str, Any]) -> None:
+    """Draw what each case captures against what it costs; small points are pieces."""
+    from matplotlib import rc_context  # noqa: PLC0415  a slow import
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from replay.plotting.canvas import PALETTE, STYLE, SVG_METADATA  # noqa: PLC0415
+
+    cases = [(case[0], stored[case[0]]) for case in CASES if "by_piece" in stored.get(case[0], {})]
+    with rc_context({**STYLE, "svg.hashsalt": "sia"}):
+        figure = Figure(figsize=(10, 4.6), layout="constrained")
+        panels = figure.subplots(1, 3, sharey=True)
+        for axes, (key, title) in zip(panels, COSTS.items(), strict=True):
+            for color, (name, row) in zip(PALETTE, cases, strict=False):
+                points = row["by_piece"]
+                axes.plot(
+                    [point[key] for point in points], [point["captured"] for point in points],
+                    ".", color=color, markersize=3, alpha=0.5,
+                )  # fmt: skip
+                below, above = (abs(row["captured"] - each) for each in row["captured_95"])
+                axes.errorbar(
+                    row[key], row["captured"], [[below], [above]], fmt="o", color=color,
+                    capsize=3, label=name,
+                )  # fmt: skip
+            axes.set_xscale("symlog", linthresh=0.1)
+            axes.set_xlim(-0.02, 60)
+            axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+            axes.minorticks_off()
+            axes.set_title(title, loc="left", fontsize=9)
+        panels[0].set_ylabel("captured")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        figure.savefig(PICTURE, format="svg", metadata=SVG_METADATA)
 
 
 if __name__ == "__main__":
