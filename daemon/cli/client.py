@@ -63,8 +63,14 @@ class DeniedError(ClickException):
     def __init__(self, status: int, details: Mapping[str, Any]) -> None:
         """Take the message from the daemon's problem details: what is wrong and how to fix it."""
         self.status = status
-        mend = details.get("mend", "")
+        mend = "" if _says_all(details) else details.get("mend", "")
         super().__init__(f"{details.get('detail') or status}{'; ' if mend else ''}{mend}")
+
+
+def _says_all(details: Mapping[str, Any]) -> bool:
+    """Return whether `detail` has the fix of each wrong value, so that nobody must look it up."""
+    mends = [error["mend"] for error in details.get("errors", ())]
+    return bool(mends) and all(mend and mend in details["detail"] for mend in mends)
 
 
 class UnreachableError(ClickException):

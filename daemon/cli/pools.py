@@ -11,6 +11,7 @@ import click
 from daemon.cli.client import Client, at
 from daemon.cli.common import asks, moment, say
 from daemon.model.job import PoolMode
+from daemon.model.limits import BUDGETS
 from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.terminal import printable
@@ -43,9 +44,13 @@ class GpuLimitType(click.ParamType[int]):
 
 
 class BudgetType(click.ParamType[float]):
-    """Parameter type: a number of at least 0, or `none`."""
+    """Parameter type: a number from 0 to the highest value, or `none`."""
 
     name = "number|none"
+
+    def __init__(self, most: float) -> None:
+        """Allow numbers up to `most`."""
+        self._most = most
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -57,8 +62,9 @@ class BudgetType(click.ParamType[float]):
             bound = float(str(value))
         except ValueError:
             bound = -1.0
-        if not 0 <= bound < inf:
-            self.fail(f"{value!r} is not a limit; write a number of at least 0 or none", param, ctx)
+        if not 0 <= bound <= self._most:
+            fix = f"write a number from 0 to {self._most:,.0f}, or none"
+            self.fail(f"{value!r} is not a limit; {fix}", param, ctx)
         return bound
 
 
@@ -196,17 +202,17 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 )
 @click.option(
     "--lend-budget-hours",
-    type=BudgetType(),
+    type=BudgetType(BUDGETS["lend_budget_hours"]),
     help="Maximum GPU-hours that the pool lends in a month, or none.",
 )
 @click.option(
     "--slowed-budget-pct",
-    type=BudgetType(),
+    type=BudgetType(BUDGETS["slowed_budget_pct"]),
     help="Maximum percentage of its jobs that sharing may delay, or none.",
 )
 @click.option(
     "--slowed-budget-minutes",
-    type=BudgetType(),
+    type=BudgetType(BUDGETS["slowed_budget_minutes"]),
     help="Maximum minutes by which sharing may delay its jobs in a month, or none.",
 )
 @click.option("--for", "span", type=SPAN, help="Undo the change after this time, like 2h.")

@@ -15,7 +15,7 @@ from daemon.model.account import ShadowState
 from daemon.model.book import Override, PoolRecord
 from daemon.model.inputs import Lending, SetPool
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
+from daemon.model.limits import BUDGETS, MAX_WEIGHT, NO_BUDGET
 from daemon.model.outputs import Accepted, Answer, Refused, unknown_pool
 from daemon.model.timers import Timer
 from sia.events import LendingSwitched, PoolChanged
@@ -26,13 +26,6 @@ OVERRIDE = "override"
 """Kind of timer: the end of an override."""
 
 LIMITS = ("lend_limit", "borrow_limit")
-
-BUDGETS = {
-    "lend_budget_hours": MAX_BUDGET,
-    "slowed_budget_pct": 100.0,
-    "slowed_budget_minutes": MAX_BUDGET,
-}
-"""Fields of a pool's budgets, and the highest value of each."""
 
 FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
 """Fields of a pool that a command may change."""

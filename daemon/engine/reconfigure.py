@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from daemon.engine.nodes import BACKEND
-from daemon.engine.pools import BUDGETS, set_budget
+from daemon.engine.pools import set_budget
 from daemon.model.book import (
     Book,
     JobRecord,
@@ -20,6 +20,7 @@ from daemon.model.book import (
     pool_record,
 )
 from daemon.model.job import PoolMode
+from daemon.model.limits import BUDGETS
 from daemon.model.outputs import Refused
 from daemon.model.setup import Node, Setup
 from sia.contract.labels import name_of
@@ -52,6 +53,9 @@ NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 
 CUT = "its trial has fewer GPUs than it asks for, and the policy or its options have changed"
 """Reason for stopping a job in a trial when the configuration changes."""
+
+GOES_ON = "its trial goes on as an ordinary run, since the configuration has changed"
+"""Reason why a job runs whose trial nobody ends any more."""
 
 
 def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book, Core] | Refused:
@@ -147,6 +151,8 @@ def _forget(book: Book, core: Core) -> None:
     for record in book.jobs.values():
         record.promise, job = None, core.state.jobs.get(record.core)
         if job is None or job.stream is not None:  # otherwise its trial is stopped
+            if record.trial is not None and record.stream is not None:
+                record.reason = GOES_ON
             record.trial = None
 
 

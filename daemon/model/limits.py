@@ -131,5 +131,12 @@ TOKEN_REMEMBERED = 30 * 86400.0
 MAX_BUDGET = 1e9
 """Maximum budget of a pool in GPU-hours or minutes of delay a month: more than any cluster has."""
 
+BUDGETS = {
+    "lend_budget_hours": MAX_BUDGET,
+    "slowed_budget_pct": 100.0,
+    "slowed_budget_minutes": MAX_BUDGET,
+}
+"""Fields of a pool's budgets, and the highest value of each."""
+
 NO_BUDGET = -1.0
 """The value of a command's field that removes a budget; a field that is None changes nothing."""

@@ -174,6 +174,10 @@ class Labels(click.ParamType[list[str]]):
     ) -> list[str]:
         """Return each label once, in the order given."""
         chosen = [label.strip() for label in str(value).split(",")]
+        if not all(chosen):
+            self.fail(
+                f"{str(value)!r} has an empty label; remove a comma, or name a policy", param, ctx
+            )
         for label in chosen:
             try:
                 Settings([]).choice(label)

@@ -156,6 +156,9 @@ class Policy:
     may be wider than its pool."""
     fluid = False
     """Whether replays simulate it as a fluid, in which jobs use parts of GPUs."""
+    queued = True
+    """Whether a pending job waits for those that come before it by `rank`. If not, answers name no
+    jobs ahead of it, but what it `awaits`."""
     heeds: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `Job` that it uses, besides those that its base class uses."""
 

@@ -54,7 +54,12 @@ def glance(policy: Policy, job: JobState) -> Explanation:
 
 
 def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
-    """Return the pending jobs ahead of it in its queue, in order. O(pending jobs of its pool)."""
+    """Return the pending jobs ahead of it in its queue, in order. O(pending jobs of its pool).
+
+    Under a policy without queues there are none.
+    """
+    if not policy.queued:
+        return []
     rank, queue = partial(ask, policy, "rank"), partial(ask, policy, "queue")
     mine, own = rank(job), queue(job)
     before = (other for other in job.pool.waiting() if rank(other) < mine)

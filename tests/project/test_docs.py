@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import subprocess
 import sys
 
 import pytest
@@ -64,3 +65,28 @@ def test_the_files_that_contributors_are_sent_to_exist(guide):
 
 def test_the_architecture_fits_on_two_screens():
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 100
+
+
+STUBS = """
+sia() { tries=$((tries + 1)); return 1; }
+sleep() { :; }
+tail -f /dev/null &
+"""
+"""A daemon that runs, and refuses every command, for example for a wrong token."""
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start/tutorial.md", "docs/operate/mqtt.md"])
+def test_nobody_waits_for_ever_for_a_daemon_that_refuses(page):
+    waiting = re.findall(r"^.*sia pools >/dev/null.*$", (ROOT / page).read_text(), re.MULTILINE)
+    assert waiting
+    for loop in waiting:
+        script = f"{STUBS}{loop}\nkill $!\necho $tries"
+        done = subprocess.run(
+            ["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout == "60\n"
+        ends = script.replace("tail -f /dev/null &", "true & wait $!").replace("kill $!", "")
+        done = subprocess.run(
+            ["sh", "-c", ends], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout == "1\n", "it does not wait for a daemon that has ended"

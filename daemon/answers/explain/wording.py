@@ -80,13 +80,11 @@ def doubt(explanation: Explanation, awaited: Awaited | None, now: float) -> list
     starts_now = explanation.exact and not explanation.obstacles
     if starts_now or not any(way.open for way in explanation.ways):
         return []
-    what = "the policy's next decision" if awaited is None else awaited.what
-    if awaited is not None and awaited.at is not None:
-        what += f" (in {duration(max(0.0, awaited.at - now))})"
-    if not explanation.obstacles:
-        return [f"It has no known obstacle, and waits for {what}"]
     if awaited is not None:
-        return [f"By the rules of the policy, it waits for {what}"]
+        when = "" if awaited.at is None else f" (in {duration(max(0.0, awaited.at - now))})"
+        return [f"By the rules of the policy, it waits for {awaited.what}{when}"]
+    if not explanation.obstacles:
+        return ["It has no known obstacle, and waits for the policy's next decision"]
     if explanation.exact or any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
         return []
     return ["There may be other obstacles: no simulation has confirmed this list"]

@@ -15,6 +15,8 @@ from sia.wording import NONE, counted, duration
 
 FAR = "not within a week,"
 UNKNOWN = "not known yet,"
+YET = "not known yet: "
+"""Begin of a reason for which `no estimate` already says the same."""
 
 APART = ", before a change"
 """Marks rows of estimates that were made before the policy's options changed."""
@@ -63,7 +65,7 @@ def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
     if (turn := answer.get("turn")) is not None:
         yield _turn(turn, answer["now"])
     if "estimate" not in answer:
-        yield f"no estimate: {answer['why']}"
+        yield f"no estimate: {answer['why'].removeprefix(YET)}"
         return
     now, estimate = answer["now"], answer["estimate"]
     far = UNKNOWN if estimate["little"] else FAR

@@ -12,6 +12,7 @@ from daemon.answers.explain.explain import waiting_in
 from daemon.model.book import Book, JobRecord, job_of
 from daemon.model.job import JobPhase
 from sia.core.core import Core
+from sia.core.guard import ask
 from sia.explain.glance import missing_quota
 from sia.wording import counted
 
@@ -115,13 +116,19 @@ def alive(
 
 
 def shortly(core: Core, place: QueuePosition) -> str:
-    """Return one line on why a job is pending, or "" for a running job. O(1)."""
+    """Return one line on why a job is pending, or "" for a running job.
+
+    O(1), or O(leases of the job + trials) under a policy without queues.
+    """
     record, position = place
     if record.phase is not JobPhase.PENDING:
         return _in_no_queue(record)
     job = waiting_in(core, record)
     if job is None:
         return f"pool {record.spec.pool} is on hold"
+    if not core.policy.queued:
+        awaited = ask(core.policy, "awaits", job)
+        return f"waiting for {'idle GPUs' if awaited is None else awaited.what}"
     if position is not None and position > 1:
         return f"{counted(position - 1, 'job')} ahead of it"
     pool, short = job.pool, missing_quota(core.policy, job)

@@ -50,6 +50,7 @@ class Chronus(Policy):
     needs = Needs(run_times=True, preemption=True, solver=True)
     shares = True
     on_nodes = True
+    queued = False
     tables = ("profiling", "capacity")
     heeds = frozenset({"deadline", "soft", "preemptible"})
 

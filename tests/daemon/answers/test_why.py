@@ -4,11 +4,12 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from daemon.answers.explain.explain import explain
+from daemon.answers.explain.explain import explain, waits
 from daemon.answers.explain.wording import doubt, outlook_words
 from daemon.answers.simulate.fork import ChildTimeoutError
 from daemon.config.config import NodeConfig
 from daemon.doors.http.routes import explain as route
+from daemon.doors.views.queues import QueuePosition, shortly
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal, Role
 from daemon.model.inputs import ForecastHealth, Foreseen, SetPool, Started
@@ -21,6 +22,7 @@ from sia.explain.obstacles import (
     EndingJob,
     Explanation,
     LimitObstacle,
+    OrderObstacle,
     RoundObstacle,
     StartPath,
 )
@@ -294,6 +296,22 @@ def test_a_job_that_waits_for_its_trial_lease_or_cycle_is_told_so():
     engine.step(0.0, [submit("short", gpus=24), submit("long", gpus=24, run_time=900.0)])
     (words,) = told("long")
     assert words.endswith("of best effort, in which the shortest jobs go first (in 5 m)")
+
+
+def test_under_chronus_a_job_waits_for_gpus_and_the_next_cycle_and_not_in_a_queue():
+    engine = Engine.new(replace(setup((8,) * 3, a=24), policy="chronus:profile=0"))
+    first = submit("runs", gpus=24, run_time=600.0)
+    shorter = [submit(f"short{i}", gpus=8, run_time=700.0) for i in range(2)]
+    engine.step(0.0, [first])
+    engine.step(1.0, [*shorter, submit("long", gpus=24, run_time=900.0)])
+    record = engine.book.jobs["long"]
+    said = explain(engine.book, engine.core, record, ALL)
+    assert not any(isinstance(each, OrderObstacle) for each in said.obstacles)
+    cycle = "the next cycle of best effort, in which the shortest jobs go first"
+    assert said.words[0].startswith("Waiting for 24 more GPUs: a has 0 of 24 free")
+    assert f"By the rules of the policy, it waits for {cycle} (in 4 m 59 s)" in said.words
+    assert "ahead" not in " ".join([*said.words, *waits(engine.book, engine.core, record)])
+    assert shortly(engine.core, QueuePosition(record, 3)) == f"waiting for {cycle}"
 
 
 def test_a_job_that_lacks_nothing_waits_for_the_next_decision():

@@ -354,6 +354,12 @@ def test_pools_are_shown_and_changed(served):
     served("pool", "set", "speech", "--lend-budget-hours", "none", "--slowed-budget-pct", "none")
     served("pool", "set", "speech", "--slowed-budget-minutes", "none")
     assert "budget minutes" not in served("pool", "show", "speech").stdout
+    refused = served("pool", "set", "speech", "--slowed-budget-pct", "300")
+    assert refused.returncode == 2
+    assert "'300' is not a limit; write a number from 0 to 100, or none" in refused.stderr
+    refused = served("pool", "set", "speech", "--weight", "1e-9")
+    assert refused.returncode == 1
+    assert refused.stderr == "sia: weight: 1e-09 is invalid; use at least 0.001\n"
     for limit in ("few", "-1"):
         assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
     assert served("pool", "set", "speech").returncode == 2
@@ -443,6 +449,12 @@ def test_eta_says_when_the_turn_of_a_guest_is_expected():
     assert [*estimate_lines(eta)][1].endswith(", in 2 h: its turn; it is a guest until then")
     turn["time"] = None
     assert [*estimate_lines(eta)][1] == "alone   its turn comes at an unknown time"
+
+
+def test_a_missing_estimate_is_said_once():
+    why = "not known yet: 10 jobs must have run first, and 3 have"
+    eta = {"id": "j", "pool": "a", "phase": "pending", "now": 100.0, "why": why}
+    assert [*estimate_lines(eta)][1] == "no estimate: 10 jobs must have run first, and 3 have"
 
 
 def test_shadow_lending_says_for_how_many_starts_the_gpu_hours_are_unknown():

@@ -154,6 +154,7 @@ def test_another_policy_stops_trials_that_are_too_narrow_and_lets_the_others_run
     assert (records["slim"].trial, slim.trial, slim.width, slim.end(slim.run_time)) == (
         None, False, 8, 1500.0,
     )  # fmt: skip
+    assert records["slim"].reason.startswith("its trial goes on as an ordinary run")
     story.step(110, Stopped("wide", 1))
     story.step(300)
     assert records["wide"].spec.gpus == 16

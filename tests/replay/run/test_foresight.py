@@ -4,10 +4,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from click import BadParameter
 
 from predictors.catalog import Choice, learns, parse
 from predictors.learning.model import QUANTILES
 from predictors.loads.learned import LearnedLoads
+from replay.cli.options import Labels
 from replay.experiment.design import PieceDesign, plan_pieces
 from replay.experiment.run import RunContext, WholeLog, log_with_starts
 from replay.forecast.train import train_on
@@ -85,6 +87,13 @@ def test_a_wrong_label_is_refused_in_words(label, words):
     with pytest.raises(KeyError) as caught:
         parse(label, DEFAULT)
     assert words in caught.value.args[0]
+
+
+@pytest.mark.parametrize("text", ["fcfs,,sia", "fcfs,", ","])
+def test_an_empty_label_between_commas_is_named(text):
+    with pytest.raises(BadParameter) as caught:
+        Labels().convert(text, None, None)
+    assert caught.value.message == f"{text!r} has an empty label; remove a comma, or name a policy"
 
 
 @pytest.mark.parametrize(
