@@ -29,7 +29,8 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import Room, delay, is_impossible, joined, listed
+from sia.policies.chronus.leases.free import Room
+from sia.policies.chronus.leases.lists import delay, is_impossible, joined, listed
 from sia.policies.chronus.leases.programs import (
     LeaseGoal,
     LeaseProgram,

@@ -26,7 +26,8 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import Room, is_within, moved, spans
+from sia.policies.chronus.leases.free import Room, moved, spans
+from sia.policies.chronus.leases.lists import is_within
 from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.placing.allocator import Allocator

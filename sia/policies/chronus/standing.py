@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
-from sia.policies.chronus.leases.lists import FreeLeases, Room
+from sia.policies.chronus.leases.free import FreeLeases, Room
 
 
 class StandingPlan:

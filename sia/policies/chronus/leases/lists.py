@@ -6,130 +6,19 @@ then no solver is needed.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain, repeat
-from operator import add, le, sub
 from typing import Any
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.free import FreeLeases, Room, numbers, spans
 
-Room = tuple[int, ...]
-"""The GPUs, then the places of each size, that the jobs of one lease may use together; see
-`NodeSizes.room`."""
+_Spans = dict[str, list[range]]
+"""A plan by spans of consecutive leases."""
 
 Order = Callable[[tuple[int, Claim]], Any]
-
-
-class FreeLeases:
-    """Free GPUs and places, stored as spans of leases with equal values; plans have few spans."""
-
-    def __init__(self, room: Room) -> None:
-        """Start with the whole room free in every lease."""
-        self._begins = [0]  # the first lease of each span, which ends with the next one
-        self._left = [room]  # free in each span; the last span has no end
-
-    @classmethod
-    def beside(cls, room: Room, plan: Iterable[tuple[Claim, Sequence[int]]]) -> FreeLeases:
-        """Return what the leases of these jobs leave free. O(spans of leases · log spans)."""
-        changes: dict[int, Room] = {0: room}
-        nothing = (0,) * len(room)
-        for claim, leases in plan:
-            for span in spans(leases):
-                for at, by in (span.start, sub), (span.stop, add):
-                    changes[at] = tuple(map(by, changes.get(at, nothing), claim.uses))
-        free = cls(room)
-        free._begins = sorted(changes)
-        free._left = [*accumulate((changes[at] for at in free._begins), _sum_of)]
-        return free
-
-    def find(self, claim: Claim, within: int) -> list[range] | None:
-        """Return the first free leases before `within` for a job; None if there are too few."""
-        uses, wanted, found = claim.uses, claim.leases, list[range]()
-        need, single, begins = uses[0], len(uses) == 1, self._begins
-        for n, left in enumerate(self._left):
-            begin = begins[n]
-            if begin >= within:
-                return None
-            if need <= left[0] and (single or all(map(le, uses, left))):
-                end = min(begins[n + 1] if n + 1 < len(begins) else within, within, begin + wanted)
-                if found and found[-1].stop == begin:
-                    found[-1] = range(found[-1].start, end)
-                else:
-                    found.append(range(begin, end))
-                wanted -= end - begin
-                if not wanted:
-                    return found
-        return None
-
-    def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
-        """Take the first free leases before `within` for a job, and return them.
-
-        If there are too few, return None and take none.
-        """
-        found = self.find(claim, within)
-        if found is None:
-            return None
-        self._change(sub, claim.uses, found)
-        return tuple(chain.from_iterable(found))
-
-    def use(self, claim: Claim, leases: Sequence[int]) -> None:
-        """Use these leases, which must ascend."""
-        self._change(sub, claim.uses, spans(leases))
-
-    def give_back(self, claim: Claim, leases: Sequence[int]) -> None:
-        """Make leases free again that a job has used."""
-        self._change(add, claim.uses, spans(leases))
-
-    def _change(self, by: Callable[[int, int], int], uses: Room, found: Iterable[range]) -> None:
-        single, left = len(uses) == 1, self._left
-        for span in found:
-            begin, end = self._split(span.start), self._split(span.stop)
-            for n in range(begin, end):
-                left[n] = (by(left[n][0], uses[0]),) if single else tuple(map(by, left[n], uses))
-
-    def _split(self, at: int) -> int:
-        """Return the index of the span that begins at a lease; split a span if necessary."""
-        n = bisect_left(self._begins, at)
-        if n == len(self._begins) or self._begins[n] != at:
-            self._begins.insert(n, at)
-            self._left.insert(n, self._left[n - 1])
-        return n
-
-    @property
-    def least(self) -> int:
-        """The fewest GPUs that are free in a lease; negative if more are used than there are."""
-        return min(left[0] for left in self._left)
-
-    @property
-    def is_overfull(self) -> bool:
-        """Whether some lease is used by more than fits."""
-        return any(min(left) < 0 for left in self._left)
-
-
-def _sum_of(one: Room, other: Room) -> Room:
-    return tuple(map(add, one, other))
-
-
-def spans(leases: Sequence[int]) -> Iterator[range]:
-    """Yield the spans of consecutive leases. O(spans · log leases)."""
-    begin, count = 0, len(leases)
-    while begin < count:
-        first, end = leases[begin], begin + 1
-        if leases[-1] - first == count - 1 - begin:
-            end = count
-        elif leases[end] == first + 1:
-            ahead = range(count)
-            end = bisect_right(ahead, first - begin, end, key=lambda n: leases[n] - n)
-        yield range(first, first + end - begin)
-        begin = end
-
-
-def moved(leases: Sequence[int], by: int) -> tuple[int, ...]:
-    """Return the leases with `by` added to each number. O(leases), but fast, as ranges."""
-    found = (range(span.start + by, span.stop + by) for span in spans(leases))
-    return tuple(chain.from_iterable(found))
 
 
 def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
@@ -181,7 +70,8 @@ def listed(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
     The best has the highest reward, then the least delay. O(jobs · leases) for each list.
     """
     plans = (_listed(claims, room, order) for order in ORDERS)
-    return best_of(claims, [plan for plan in plans if plan is not None])
+    found = [plan for plan in plans if plan is not None]
+    return _numbered(min(found, key=lambda plan: _quality(claims, plan), default=None))
 
 
 def fitted(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
@@ -191,7 +81,7 @@ def fitted(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
     """
     plan = listed(claims, room)
     for order in (_by_last, _by_last_slack):
-        plan = plan or _listed(claims, room, order)
+        plan = plan or _numbered(_listed(claims, room, order))
     return plan
 
 
@@ -200,24 +90,33 @@ def best_of(claims: Sequence[Claim], plans: Sequence[LeasePlan]) -> LeasePlan | 
     return min(plans, key=lambda plan: quality(claims, plan), default=None)
 
 
-def _listed(claims: Sequence[Claim], room: Room, order: Order) -> LeasePlan | None:
-    free, plan = FreeLeases(room), LeasePlan()
+def _listed(claims: Sequence[Claim], room: Room, order: Order) -> _Spans | None:
+    """Return the plan of one list, in its order.
+
+    The first free leases of a job are the same for each of its steps.
+    """
+    free, plan = FreeLeases(room), _Spans()
     for _, claim in sorted(enumerate(claims), key=order):
-        for within, _ in claim.steps:
-            leases = free.take(claim, within) if within >= claim.leases else None
-            if leases is not None:
-                plan[claim.job_id] = leases
-                break
-        else:
+        leases = free.take(claim, claim.last)
+        if leases is None:
             return None
+        plan[claim.job_id] = leases
     return plan
+
+
+def _numbered(plan: _Spans | None) -> LeasePlan | None:
+    return None if plan is None else {job_id: numbers(found) for job_id, found in plan.items()}
+
+
+def _spans_of(claims: Iterable[Claim], plan: LeasePlan) -> _Spans:
+    return {claim.job_id: [*spans(plan[claim.job_id])] for claim in claims}
 
 
 def joined(claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim) -> LeasePlan | None:
     """Return a plan with one more job, whose leases are free in `plan`, or None. O(leases)."""
     free = FreeLeases.beside(room, ((c, plan[c.job_id]) for c in claims))
     leases = free.take(more, more.last)
-    return None if leases is None else {**plan, more.job_id: leases}
+    return None if leases is None else {**plan, more.job_id: numbers(leases)}
 
 
 def is_impossible(claims: Sequence[Claim], room: Room) -> bool:
@@ -250,19 +149,27 @@ def is_impossible(claims: Sequence[Claim], room: Room) -> bool:
 
 def quality(claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, int, int]:
     """Return (−reward, delay, −renewed GPUs) of a plan; the smallest tuple is best."""
-    reward = sum(claim.earned(plan[claim.job_id]) for claim in claims)
-    renewed = sum(c.gpus for c in claims if c.renews and plan[c.job_id][0] == 0)
-    return -reward, delay(claims, plan), -renewed
+    return _quality(claims, _spans_of(claims, plan))
 
 
-def delay(claims: Iterable[Claim], plan: LeasePlan) -> int:
-    """Return Σ k · GPUs over the leases k of all jobs."""
-    return sum(claim.gpus * _sum(plan[claim.job_id]) for claim in claims)
+def _quality(claims: Sequence[Claim], plan: _Spans) -> tuple[float, int, int]:
+    reward = sum(claim.earned(plan[claim.job_id][-1]) for claim in claims)
+    renewed = sum(c.gpus for c in claims if c.renews and plan[c.job_id][0].start == 0)
+    return -reward, _delay(claims, plan), -renewed
 
 
-def _sum(leases: Sequence[int]) -> int:
-    """Return the sum of the numbers. O(spans · log leases)."""
-    return sum((span.start + span.stop - 1) * len(span) for span in spans(leases)) // 2
+def delay(claims: Sequence[Claim], plan: LeasePlan) -> int:
+    """Return Σ k · GPUs over the leases k of all jobs. O(spans · log leases)."""
+    return _delay(claims, _spans_of(claims, plan))
+
+
+def _delay(claims: Iterable[Claim], plan: _Spans) -> int:
+    twice = sum(
+        claim.gpus * (span.start + span.stop - 1) * (span.stop - span.start)
+        for claim in claims
+        for span in plan[claim.job_id]
+    )
+    return twice // 2
 
 
 def least(claims: Sequence[Claim], room: Room) -> tuple[float, int, int]:
@@ -312,29 +219,55 @@ def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
     """Return a plan of equal quality in which jobs that arrived earlier have earlier leases.
 
     Two jobs of one size exchange leases if both still meet the same steps and equally many GPUs
-    are renewed. O(pairs of jobs of one size · leases).
+    are renewed. O(pairs of jobs of one size · spans of leases).
     """
-    plan, masks = dict(plan), {c.job_id: _mask(plan[c.job_id]) for c in claims}
-    by_size: dict[tuple[int, ...], list[Claim]] = {}
+    found = dict(plan)
+    by_size: dict[tuple[int, ...], list[_Owner]] = {}
     for claim in claims:
-        by_size.setdefault(claim.uses, []).append(claim)
+        by_size.setdefault(claim.uses, []).append(_Owner(claim, [*spans(plan[claim.job_id])]))
     for alike in by_size.values():
-        limits = [(claim.last, claim) for claim in alike]
-        for i, one in enumerate(alike):
-            mine, end = masks[one.job_id], plan[one.job_id][-1]
-            for last, other in limits[i + 1 :]:
-                if end >= last or _is_sooner(mine, masks[other.job_id]):
-                    continue  # the other one would be late, or has its leases later already
-                _exchange(plan, one, other)
-                masks.update((c.job_id, _mask(plan[c.job_id])) for c in (one, other))
-                mine, end = masks[one.job_id], plan[one.job_id][-1]
-    return plan
+        for i, one in enumerate(alike, 1):
+            for other in alike[i:]:
+                if one.end <= other.begin or one.end > other.last:
+                    continue  # the other one has later leases already, or would be late
+                if not _is_sooner(one.mask, other.mask):
+                    _exchange(one, other)
+        for one in alike:
+            if one.is_new:
+                found[one.claim.job_id] = numbers(one.leases)
+    return found
 
 
-def _mask(leases: Sequence[int]) -> int:
+class _Owner:
+    """A job and its leases.
+
+    Attributes:
+        mask: An integer whose bits are the leases, for fast comparisons of pairs.
+        begin: The first lease.
+        end: The lease after the last one.
+        last: Whole leases before its last step.
+        reward: What it earns.
+        is_new: Whether its leases have changed.
+    """
+
+    def __init__(self, claim: Claim, leases: list[range]) -> None:
+        self.claim, self.last, self.is_new = claim, claim.last, False
+        self._have(leases)
+
+    def take(self, leases: list[range]) -> None:
+        """Have other leases."""
+        self.is_new = True
+        self._have(leases)
+
+    def _have(self, leases: list[range]) -> None:
+        self.leases, self.reward = leases, self.claim.earned(leases[-1])
+        self.begin, self.end, self.mask = leases[0].start, leases[-1].stop, _mask(leases)
+
+
+def _mask(leases: Iterable[range]) -> int:
     """Return an integer whose bits are the leases, for fast comparisons of pairs."""
     bits = 0
-    for span in spans(leases):
+    for span in leases:
         bits |= ((1 << len(span)) - 1) << span.start
     return bits
 
@@ -345,16 +278,50 @@ def _is_sooner(mine: int, theirs: int) -> bool:
     return not only or not other or only < other & -other
 
 
-def _exchange(plan: LeasePlan, one: Claim, other: Claim) -> None:
-    """Of the leases that only one of two jobs has, give the earlier ones to the earlier job."""
-    mine, theirs = plan[one.job_id], plan[other.job_id]
-    both = set(mine) & set(theirs)
-    split = sorted(set(mine) ^ set(theirs))
-    count = one.leases - len(both)
-    early = tuple(sorted([*both, *split[:count]]))
-    late = tuple(sorted([*both, *split[count:]]))
-    renewed = (one.renews and mine[0] == 0) + (other.renews and theirs[0] == 0)
-    still = (one.renews and early[0] == 0) + (other.renews and late[0] == 0)
-    same = one.earned(early) + other.earned(late) if late[-1] < other.last else -1.0
-    if still >= renewed and same >= one.earned(mine) + other.earned(theirs):
-        plan[one.job_id], plan[other.job_id] = early, late
+def _exchange(one: _Owner, other: _Owner) -> None:
+    """Of the leases that only one of two jobs has, give the earlier ones to the earlier job.
+
+    The later job gets the last lease that one of them has. O(spans · log spans).
+    """
+    first, second, before = one.claim, other.claim, one.reward + other.reward
+    ends = max(one.end, other.end)
+    if first.best + second.earned(range(ends)) < before:
+        return
+    early, late = _divided(one.leases, other.leases, first.leases)
+    renewed = (first.renews and one.begin == 0) + (second.renews and other.begin == 0)
+    still = (first.renews and early[0].start == 0) + (second.renews and late[0].start == 0)
+    if still >= renewed and first.earned(early[-1]) + second.earned(late[-1]) >= before:
+        one.take(early)
+        other.take(late)
+
+
+def _divided(
+    mine: Sequence[range], theirs: Sequence[range], wanted: int
+) -> tuple[list[range], list[range]]:
+    """Return the first `wanted` leases of two jobs, and the others; both keep what both have."""
+    bends: dict[int, int] = {}  # where leases begin or end: by how much the number of owners grows
+    for span in chain(mine, theirs):
+        bends[span.start] = bends.get(span.start, 0) + 1
+        bends[span.stop] = bends.get(span.stop, 0) - 1
+    ends = sorted(bends)
+    owners = [*accumulate(map(bends.__getitem__, ends))]
+    parts = [*zip(map(range, ends, ends[1:]), owners, strict=False)]
+    wanted -= sum(len(span) for span, count in parts if count == 2)
+    early, late = list[range](), list[range]()
+    for span, count in parts:
+        if count == 2:
+            _append(early, span)
+            _append(late, span)
+        elif count == 1:
+            _append(early, span[:wanted])
+            _append(late, span[wanted:])
+            wanted -= min(wanted, len(span))
+    return early, late
+
+
+def _append(found: list[range], span: range) -> None:
+    """Add later leases, as a part of the last span if they follow it."""
+    if span and found and found[-1].stop == span.start:
+        found[-1] = range(found[-1].start, span.stop)
+    elif span:
+        found.append(span)

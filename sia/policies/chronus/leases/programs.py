@@ -12,7 +12,7 @@ from math import floor
 from typing import NamedTuple
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
-from sia.policies.chronus.leases.lists import Room
+from sia.policies.chronus.leases.free import Room
 from sia.program import Program, ProgramBuilder
 
 

@@ -1,27 +1,20 @@
 """Heuristics that make room in a plan for one more job, for admission.
 
-One moves other jobs to other leases, one builds a new plan. Both search for any plan in which every
-job meets its last step. If they find none, a solver may still find one.
+One moves other jobs to other leases, others build a new plan. They search for any plan in which
+every job meets its last step. If they find none, a solver may still find one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
-from operator import sub
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
-from sia.policies.chronus.leases.lists import Room, fitted
+from sia.policies.chronus.leases.free import Room
+from sia.policies.chronus.leases.laxity import by_laxity
+from sia.policies.chronus.leases.lists import fitted
 
 MOST_LOOKS = 40_000
 """Largest number of jobs and leases that `made_room` examines: about 20 ms, less than a solver."""
-
-MOST_STEPS = 200_000
-"""Largest number of jobs, counted in each lease, that `by_laxity` examines: about 100 ms, less than
-a solver takes for such a plan."""
-
-_Waiting = tuple[int, int, int]
-"""The laxity of a job, its GPUs as a negative number, and its number."""
 
 
 class _Table:
@@ -147,75 +140,6 @@ def made_room(
             if table.looks > MOST_LOOKS:
                 return None
     return None
-
-
-def by_laxity(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
-    """Return a plan that gives each lease to the jobs with the least laxity, or None.
-
-    Laxity is the number of leases that a job can miss and still meet its step. The jobs of a lease
-    also have the following ones until one of them ends or another job has less laxity.
-    O(such spans · jobs · log jobs); None after `MOST_STEPS`.
-    """
-    waiting = [(claim.last - claim.leases, -claim.gpus, n) for n, claim in enumerate(claims)]
-    if any(laxity < 0 for laxity, _, _ in waiting):
-        return None
-    plan: list[list[range]] = [[] for _ in claims]
-    begun = [-1] * len(claims)  # since when a job has all leases, or -1
-    ends = [claim.leases for claim in claims]  # when it is done if it misses no further lease
-    k = steps = 0
-    while waiting:
-        waiting.sort()
-        chosen, others, span = _least_lax(claims, waiting, room)
-        until = min([k + span, *(ends[n] for _, _, n in chosen)])
-        steps += (until - k) * len(waiting)
-        if until <= k or steps > MOST_STEPS:
-            return None
-        for _, _, n in chosen:
-            if begun[n] < 0:
-                begun[n] = k
-            if ends[n] == until:
-                plan[n].append(range(begun[n], until))
-        waiting = [entry for entry in chosen if ends[entry[2]] > until]
-        for laxity, width, n in others:
-            if begun[n] >= 0:
-                plan[n].append(range(begun[n], k))
-                begun[n] = -1
-            ends[n] += until - k
-            waiting.append((laxity + k - until, width, n))
-        k = until
-    leases = (tuple(chain.from_iterable(had)) for had in plan)
-    return {claim.job_id: had for claim, had in zip(claims, leases, strict=True)}
-
-
-def _least_lax(
-    claims: Sequence[Claim], waiting: Sequence[_Waiting], room: Room
-) -> tuple[list[_Waiting], list[_Waiting], int]:
-    """Return the jobs of a lease, the others, and for how many leases their order stays so.
-
-    0 leases if a job that cannot miss a lease does not get this one.
-    """
-    free, left, single = room[0], room, len(room) == 1
-    chosen, others, spans = list[_Waiting](), list[_Waiting](), [MOST_STEPS]
-    last: _Waiting | None = None
-    for i, entry in enumerate(waiting):
-        n = entry[2]
-        if -entry[1] <= free and (single or _is_within(claims[n].uses, left)):
-            free += entry[1]
-            if not single:
-                left = tuple(map(sub, left, claims[n].uses))
-            chosen.append(entry)
-            last = entry
-            continue
-        if last is not None:  # it may get less laxity than the latest chosen job
-            spans.append(entry[0] - last[0] + (last[1:] < entry[1:]))
-            last = None  # the following ones get it later
-        if not free:
-            others += waiting[i:]
-            break
-        others.append(entry)
-    if others:
-        spans.append(others[0][0])
-    return chosen, others, min(spans)
 
 
 def _is_within(uses: Room, left: Sequence[int]) -> bool:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
-from sia.policies.chronus.leases.lists import Room, best_of, by_arrival, least, listed, quality
+from sia.policies.chronus.leases.free import Room
+from sia.policies.chronus.leases.laxity import by_laxity
+from sia.policies.chronus.leases.lists import best_of, by_arrival, least, listed, quality
 from sia.policies.chronus.leases.programs import (
     LeaseGoal,
     LeaseProgram,
@@ -21,7 +23,6 @@ from sia.policies.chronus.leases.programs import (
     target_program,
     tie_program,
 )
-from sia.policies.chronus.leases.repair import by_laxity
 
 MOST_LEASES = 4_000
 """Largest number of leases among which jobs may choose for which a solver minimises the delay. With

@@ -16,6 +16,7 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
+from sia.policies.chronus.leases.laxity import by_laxity
 from sia.policies.chronus.leases.lists import fitted, is_impossible, least, listed, quality
 from sia.policies.chronus.leases.programs import (
     LeaseGoal,
@@ -23,7 +24,7 @@ from sia.policies.chronus.leases.programs import (
     lease_program,
     target_program,
 )
-from sia.policies.chronus.leases.repair import by_laxity, made_room, rearranged
+from sia.policies.chronus.leases.repair import made_room, rearranged
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NodeSizes
 from sia.policies.chronus.placing.placement import Nodes, PlacedJob, consolidated
