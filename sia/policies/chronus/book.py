@@ -474,8 +474,11 @@ class LeaseBook:
     def _set(self, job_id: str, leases: Sequence[int], lease: int) -> None:
         """Replace the leases of a job from `lease` on by leases that are numbered from it."""
         known = self.plan.get(job_id, ())
-        before = known[bisect_left(known, self.given) : bisect_left(known, lease)]
-        found = (*before, *moved(leases, lease))
+        since, first = bisect_left(known, self.given), bisect_left(known, lease)
+        if _is_same_span(known, first, leases, lease):
+            found = known[since:]
+        else:
+            found = known[since:first] + moved(leases, lease)
         if known and found and known[-1] != found[-1]:
             self.moved[job_id] = None
         self.plan[job_id] = found
@@ -586,6 +589,19 @@ class LeaseBook:
         for leases in self.plan.values():
             assert leases
             assert list(leases) == sorted(set(leases))
+
+
+def _is_same_span(known: Sequence[int], first: int, leases: Sequence[int], lease: int) -> bool:
+    """Return whether `leases`, numbered from `lease`, are one span and are those from `first` on.
+
+    O(1); False where they are several spans.
+    """
+    count = len(leases)
+    return (
+        0 < count == len(known) - first
+        and leases[-1] - leases[0] == known[-1] - known[first] == count - 1
+        and leases[0] + lease == known[first]
+    )
 
 
 def is_up(job: JobStateView, now: float) -> bool:

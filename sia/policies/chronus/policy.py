@@ -9,6 +9,7 @@ within the instant.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import inf
 from typing import Any
 
@@ -255,7 +256,7 @@ class Chronus(Policy):
         for job_id, leases in book.plan.items():
             job = book.jobs[job_id]
             if job.stream is None and leases[-1] > book.given:
-                begin = next(n for n in leases if n > book.given) * length
+                begin = leases[bisect_right(leases, book.given)] * length
                 plan.intend(job, begin, begin + length, job.width)
 
     def foretell(self, job: JobStateView) -> PlannedRun | None:

@@ -6,6 +6,7 @@ improves it, and the policy waits for its answer only within the instant.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal
 
@@ -171,7 +172,8 @@ class Promises:
         moved = [job_id for job_id in book.moved if len(book.jobs[job_id].job.steps) > 1]
         book.moved.clear()
         for job_id in moved:
-            job, leases = book.jobs[job_id], [n for n in book.plan[job_id] if n >= book.given]
+            job, leases = book.jobs[job_id], book.plan[job_id]
+            leases = leases[bisect_left(leases, book.given) :]
             if not leases or job_id in book.anew or job_id in book.over:
                 continue
             end = book.planned_end(job, now, leases)

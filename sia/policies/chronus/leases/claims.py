@@ -44,15 +44,19 @@ class Claim(NamedTuple):
     @property
     def best(self) -> float:
         """The highest reward that it could earn alone in the cluster, or minus infinity."""
-        return max((reward for within, reward in self.steps if within >= self.leases), default=-inf)
+        needed = self.leases
+        return max([reward for within, reward in self.steps if within >= needed], default=-inf)
 
     def met(self, leases: Sequence[int]) -> int:
         """Return the number of the first step that the job meets with these leases.
 
         The leases must be enough for the job.
         """
-        ends = leases[-1] + 1
-        return next(number for number, (within, _) in enumerate(self.steps) if ends <= within)
+        latest = leases[-1]
+        for number, (within, _) in enumerate(self.steps):
+            if latest < within:
+                return number
+        raise ValueError(f"lease {latest} of job {self.job_id} is after its last step")
 
     def earned(self, leases: Sequence[int]) -> float:
         """Return the reward of the first step that the job meets with these leases."""

@@ -18,7 +18,10 @@ from sia.policies.chronus.leases.free import FreeLeases, Room, numbers, spans
 _Spans = dict[str, list[range]]
 """A plan by spans of consecutive leases."""
 
-Order = Callable[[tuple[int, Claim]], Any]
+_Entry = tuple[int, Claim, int]
+"""The number of a job, its claim, and the leases before the best step that it could meet alone."""
+
+Order = Callable[[_Entry], Any]
 
 
 def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
@@ -26,42 +29,50 @@ def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
     return not FreeLeases.beside(room, ((c, plan[c.job_id]) for c in claims)).is_overfull
 
 
-def _by_deadline(numbered: tuple[int, Claim]) -> Any:
-    number, claim = numbered
-    return _within(claim), not claim.renews, number
+def _by_deadline(entry: _Entry) -> Any:
+    number, claim, within = entry
+    return within, not claim.renews, number
 
 
-def _by_slack(numbered: tuple[int, Claim]) -> Any:
-    number, claim = numbered
-    return _within(claim) - claim.leases, not claim.renews, number
+def _by_slack(entry: _Entry) -> Any:
+    number, claim, within = entry
+    return within - claim.leases, not claim.renews, number
 
 
-def _by_last(numbered: tuple[int, Claim]) -> Any:
-    number, claim = numbered
+def _by_last(entry: _Entry) -> Any:
+    number, claim, _ = entry
     return claim.last, not claim.renews, number
 
 
-def _by_last_slack(numbered: tuple[int, Claim]) -> Any:
-    number, claim = numbered
+def _by_last_slack(entry: _Entry) -> Any:
+    number, claim, _ = entry
     return claim.last - claim.leases, not claim.renews, number
 
 
-def _by_width(numbered: tuple[int, Claim]) -> Any:
-    number, claim = numbered
-    return -claim.gpus, _within(claim), number
+def _by_width(entry: _Entry) -> Any:
+    number, claim, within = entry
+    return -claim.gpus, within, number
 
 
-def _by_length(numbered: tuple[int, Claim]) -> Any:
-    number, claim = numbered
-    return -claim.leases, _within(claim), number
+def _by_length(entry: _Entry) -> Any:
+    number, claim, within = entry
+    return -claim.leases, within, number
 
 
 ORDERS: tuple[Order, ...] = (_by_deadline, _by_slack, _by_length, _by_width)
 
 
+def _entries(claims: Sequence[Claim]) -> list[_Entry]:
+    return [(number, claim, _within(claim)) for number, claim in enumerate(claims)]
+
+
 def _within(claim: Claim) -> int:
     """Return the number of leases before the best step that the job could meet alone."""
-    return next((within for within, _ in claim.steps if within >= claim.leases), claim.last)
+    needed = claim.leases
+    for within, _ in claim.steps:
+        if within >= needed:
+            return within
+    return claim.last
 
 
 def listed(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
@@ -69,7 +80,8 @@ def listed(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
 
     The best has the highest reward, then the least delay. O(jobs · leases) for each list.
     """
-    plans = (_listed(claims, room, order) for order in ORDERS)
+    entries = _entries(claims)
+    plans = (_listed(entries, room, order) for order in ORDERS)
     found = [plan for plan in plans if plan is not None]
     return _numbered(min(found, key=lambda plan: _quality(claims, plan), default=None))
 
@@ -81,7 +93,7 @@ def fitted(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
     """
     plan = listed(claims, room)
     for order in (_by_last, _by_last_slack):
-        plan = plan or _numbered(_listed(claims, room, order))
+        plan = plan or _numbered(_listed(_entries(claims), room, order))
     return plan
 
 
@@ -90,13 +102,13 @@ def best_of(claims: Sequence[Claim], plans: Sequence[LeasePlan]) -> LeasePlan | 
     return min(plans, key=lambda plan: quality(claims, plan), default=None)
 
 
-def _listed(claims: Sequence[Claim], room: Room, order: Order) -> _Spans | None:
+def _listed(entries: Sequence[_Entry], room: Room, order: Order) -> _Spans | None:
     """Return the plan of one list, in its order.
 
     The first free leases of a job are the same for each of its steps.
     """
     free, plan = FreeLeases(room), _Spans()
-    for _, claim in sorted(enumerate(claims), key=order):
+    for _, claim, _ in sorted(entries, key=order):
         leases = free.take(claim, claim.last)
         if leases is None:
             return None
@@ -227,11 +239,12 @@ def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
         by_size.setdefault(claim.uses, []).append(_Owner(claim, [*spans(plan[claim.job_id])]))
     for alike in by_size.values():
         for i, one in enumerate(alike, 1):
+            until, end = one.sooner, one.end
             for other in alike[i:]:
-                if one.end <= other.begin or one.end > other.last:
+                if other.begin >= until or other.last < end:
                     continue  # the other one has later leases already, or would be late
-                if not _is_sooner(one.mask, other.mask):
-                    _exchange(one, other)
+                if not _is_sooner(one.mask, other.mask) and _exchange(one, other):
+                    until, end = one.sooner, one.end
         for one in alike:
             if one.is_new:
                 found[one.claim.job_id] = numbers(one.leases)
@@ -245,13 +258,19 @@ class _Owner:
         mask: An integer whose bits are the leases, for fast comparisons of pairs.
         begin: The first lease.
         end: The lease after the last one.
+        sooner: Whoever begins here or later has no lease before one that only this job has.
         last: Whole leases before its last step.
+        best: The highest reward that it could earn.
         reward: What it earns.
         is_new: Whether its leases have changed.
     """
 
+    __slots__ = (
+        "begin", "best", "claim", "end", "is_new", "last", "leases", "mask", "reward", "sooner"
+    )  # fmt: skip
+
     def __init__(self, claim: Claim, leases: list[range]) -> None:
-        self.claim, self.last, self.is_new = claim, claim.last, False
+        self.claim, self.best, self.last, self.is_new = claim, claim.best, claim.last, False
         self._have(leases)
 
     def take(self, leases: list[range]) -> None:
@@ -262,6 +281,7 @@ class _Owner:
     def _have(self, leases: list[range]) -> None:
         self.leases, self.reward = leases, self.claim.earned(leases[-1])
         self.begin, self.end, self.mask = leases[0].start, leases[-1].stop, _mask(leases)
+        self.sooner = self.begin if len(leases) == 1 else self.end
 
 
 def _mask(leases: Iterable[range]) -> int:
@@ -278,21 +298,24 @@ def _is_sooner(mine: int, theirs: int) -> bool:
     return not only or not other or only < other & -other
 
 
-def _exchange(one: _Owner, other: _Owner) -> None:
+def _exchange(one: _Owner, other: _Owner) -> bool:
     """Of the leases that only one of two jobs has, give the earlier ones to the earlier job.
 
-    The later job gets the last lease that one of them has. O(spans · log spans).
+    Return whether they have exchanged leases. The later job gets the last lease that one of them
+    has. O(spans · log spans).
     """
     first, second, before = one.claim, other.claim, one.reward + other.reward
-    ends = max(one.end, other.end)
-    if first.best + second.earned(range(ends)) < before:
-        return
+    latest = one.leases[-1] if one.end > other.end else other.leases[-1]
+    if one.best + second.earned(latest) < before:
+        return False
     early, late = _divided(one.leases, other.leases, first.leases)
     renewed = (first.renews and one.begin == 0) + (second.renews and other.begin == 0)
     still = (first.renews and early[0].start == 0) + (second.renews and late[0].start == 0)
-    if still >= renewed and first.earned(early[-1]) + second.earned(late[-1]) >= before:
-        one.take(early)
-        other.take(late)
+    if still < renewed or first.earned(early[-1]) + second.earned(late[-1]) < before:
+        return False
+    one.take(early)
+    other.take(late)
+    return True
 
 
 def _divided(
@@ -301,8 +324,9 @@ def _divided(
     """Return the first `wanted` leases of two jobs, and the others; both keep what both have."""
     bends: dict[int, int] = {}  # where leases begin or end: by how much the number of owners grows
     for span in chain(mine, theirs):
-        bends[span.start] = bends.get(span.start, 0) + 1
-        bends[span.stop] = bends.get(span.stop, 0) - 1
+        begin, end = span.start, span.stop
+        bends[begin] = bends.get(begin, 0) + 1
+        bends[end] = bends.get(end, 0) - 1
     ends = sorted(bends)
     owners = [*accumulate(map(bends.__getitem__, ends))]
     parts = [*zip(map(range, ends, ends[1:]), owners, strict=False)]

@@ -6,6 +6,8 @@ a product of both; Σ x = RL together with Σ over k < DL of x ≥ RL · s is eq
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from math import floor
@@ -99,25 +101,48 @@ def target_program(claims: Sequence[Claim], room: Room) -> TargetProgram:
         if gains:
             builder.at_most(dict.fromkeys(range(first, first + len(gains)), 1.0), 1.0)
     soonest = [next(w for w, _ in claim.steps if w >= claim.leases) for claim in claims]
-    ends = {within for claim in claims for within, _ in claim.steps if within >= claim.leases}
+    last = [claim.last for claim in claims]
+    ends = sorted({w for claim in claims for w, _ in claim.steps if w >= claim.leases})
     for resource, have in enumerate(room):
-        uses = [claim.uses[resource] for claim in claims]
-        for d in sorted(ends):
-            most = sum(
-                use * _needed(claim.leases, within, d)
-                for use, claim, within in zip(uses, claims, soonest, strict=True)
-            )
-            if most <= have * d:
-                continue
-            least = [_needed(claim.leases, claim.last, d) for claim in claims]
-            terms = {
-                column: float(uses[n] * (_needed(claims[n].leases, within, d) - least[n]))
-                for n, i, column in targets
-                for within in (claims[n].steps[i][0],)
-            }
-            held = sum(use * need for use, need in zip(uses, least, strict=True))
-            builder.at_most({c: more for c, more in terms.items() if more}, float(have * d - held))
+        most = _needs(claims, soonest, resource, ends)
+        held = dict(zip(ends, _needs(claims, last, resource, ends), strict=True))
+        full = [d for d, need in zip(ends, most, strict=True) if need > have * d]
+        terms: dict[int, dict[int, float]] = {d: {} for d in full}
+        for n, i, column in targets:
+            claim, within = claims[n], claims[n].steps[i][0]
+            begin, end = bisect_right(full, within - claim.leases), bisect_left(full, claim.last)
+            for d in full[begin:end]:
+                least = _needed(claim.leases, claim.last, d)
+                more = claim.uses[resource] * (_needed(claim.leases, within, d) - least)
+                if more:
+                    terms[d][column] = float(more)
+        for d in full:
+            builder.at_most(terms[d], float(have * d - held[d]))
     return TargetProgram(builder.build(), tuple(targets))
+
+
+def _needs(
+    claims: Sequence[Claim], within: Sequence[int], resource: int, ends: Sequence[int]
+) -> list[int]:
+    """Return how much of a resource jobs need in the first d leases, for each d of `ends`.
+
+    Job n must have its leases among the first `within[n]`. Its need grows by one lease with each d
+    after it must have begun. O(jobs · log jobs + ends).
+    """
+    bends = Counter[int]()  # by d: how much faster the need grows from there on
+    for claim, end in zip(claims, within, strict=True):
+        bends[end - claim.leases] += claim.uses[resource]
+        bends[end] -= claim.uses[resource]
+    for d in ends:
+        bends[d] += 0
+    need = growth = before = 0
+    found = dict[int, int]()
+    for d, bend in sorted(bends.items()):
+        need += growth * (d - before)
+        found[d] = need
+        growth += bend
+        before = d
+    return [found[d] for d in ends]
 
 
 def _needed(leases: int, within: int, d: int) -> int:
