@@ -28,6 +28,7 @@ from daemon.model.limits import (
 )
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget, Grant
+from sia.contract.labels import name_of
 from sia.contract.plugins import load_plugin
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import NEVER_STOPPED, Pool, StopCost
@@ -73,6 +74,11 @@ RECLAIMING = "sia-reclaim"
 USUAL_FORECAST = "peaks+survival"
 """Default forecast, until another one gains more on the daemon's history."""
 
+CELLS_FORECAST = "peaks+survival:0.95"
+"""Default forecast of `sia` in a cluster with cells, where one guest that outlasts its window makes
+a whole queue late (docs/understand/cells.md). No other is chosen, because the replays that choose a
+forecast know no cells."""
+
 CLUSTER = "main"
 """Default name of the cluster."""
 
@@ -86,6 +92,11 @@ DriftMode = Literal["off", "say", "keep"]
 def usual_policy(preemptible: StopCost | None) -> str:
     """Return the default policy, given the cost of a stop that the site has configured."""
     return LENDING if preemptible in (None, NEVER_STOPPED) else RECLAIMING
+
+
+def usual_forecast(policy: str, *, cells: bool) -> str:
+    """Return the default forecast of a policy, which may have options."""
+    return CELLS_FORECAST if cells and name_of(policy) == LENDING else USUAL_FORECAST
 
 
 class PoolConfig(Struct, frozen=True):

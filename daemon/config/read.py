@@ -28,6 +28,7 @@ from daemon.config.config import (
     PoolConfig,
     backend_section,
     state_folder,
+    usual_forecast,
     usual_policy,
 )
 from daemon.config.database import database_of
@@ -155,6 +156,10 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
     limits = read(values.get("limits", {}), LimitsConfig, ("limits",), problems)
     stop_cost = _stop_cost(section.preemptible, problems)
     stops = stop_cost if "preempt" in backend.can else None
+    policy = usual_policy(stops) if section.policy is None else section.policy
+    forecast = section.forecast
+    if forecast is None:
+        forecast = usual_forecast(policy, cells=bool(section.cells))
     return Config(
         database=database_of(section.database, state),
         token_file=state / section.token_file,
@@ -162,10 +167,10 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         listen=_address(section.listen, problems)._replace(scheme="https" if tls.on else "http"),
         url=section.url,
         cluster=section.cluster,
-        policy=usual_policy(stops) if section.policy is None else section.policy,
+        policy=policy,
         solver=section.solver,
-        forecast=USUAL_FORECAST if section.forecast is None else section.forecast,
-        chosen_by_backtest=section.forecast is None,
+        forecast=forecast,
+        chosen_by_backtest=section.forecast is None and forecast == USUAL_FORECAST,
         retrain=None if section.retrain is None else _seconds("retrain", section.retrain, problems),
         windows=tuple(_seconds("windows", window, problems) for window in section.windows),
         tick=_seconds("tick", section.tick, problems),

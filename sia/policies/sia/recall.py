@@ -19,8 +19,8 @@ In a cluster with cells reservations are not reduced, because recalled GPUs woul
 There a job must not be stopped if it would then end later than without sharing, because other jobs
 of its pool would then be later too. Before its turn (see `cell_turns`) it can always be stopped.
 After its turn it can be stopped only if it had done enough work at its turn and its own cells are
-empty: it then continues in these at once. If this does not hold at its turn, it stays only if it
-will end before any pool needs its cells; otherwise it is stopped at its turn.
+empty: it then continues in these at once. If this does not hold at its turn, it stays only if exact
+forecasts say that it will end before any pool needs its cells; otherwise it is stopped at its turn.
 """
 
 from __future__ import annotations
@@ -413,7 +413,13 @@ class SiaRecall(Sia):
         return now - kept <= turn and not self.state.places.in_reserved(job.job.id)
 
     def _may_stay(self, job: JobStateView) -> bool:
-        """Return whether a running job will end within a window before any pool needs its cells."""
+        """Return whether a running job will end within a window before any pool needs its cells.
+
+        Only exact forecasts can say so. A job that stayed by a wrong estimate could not be stopped
+        any more, and the pool that needs its cells would wait for its end.
+        """
+        if not self.state.options.exact:
+            return False
         window = bisect_left(self._windows, job.end(job.run_time) - self.state.now)
         holds = self._groups[job.pool.group].holds
         return window < len(holds) and holds[window].satisfied()

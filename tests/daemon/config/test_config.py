@@ -379,6 +379,18 @@ def test_a_site_that_names_no_forecast_has_it_chosen(tmp_path):
     assert (named.forecast, named.chosen_by_backtest) == ("peaks+survival", False)
 
 
+def test_sia_in_cells_uses_careful_run_times_unless_the_site_names_a_forecast(tmp_path):
+    kinds = '{ name = "gpu" }, { name = "node", child = "gpu", count = 8, node = true }'
+    written(tmp_path, f"types = [{kinds}]", "cells.toml")
+    unasked = config(tmp_path, "[daemon]\ncells = 'cells.toml'")
+    assert (unasked.forecast, unasked.chosen_by_backtest) == ("peaks+survival:0.95", False)
+    named = config(tmp_path, "[daemon]\ncells = 'cells.toml'\nforecast = 'peaks+boosted'")
+    assert (named.forecast, named.chosen_by_backtest) == ("peaks+boosted", False)
+    stopping = "[daemon]\ncells = 'cells.toml'\npreemptible = 'restart'"
+    assert config(tmp_path, stopping).policy == "sia-reclaim"
+    assert config(tmp_path, stopping).forecast == "peaks+survival"
+
+
 def test_forecasts_may_be_none(tmp_path):
     assert config(tmp_path, "[daemon]\nforecast = 'none'").forecast == "none"
     assert config(tmp_path, "[daemon]\npolicy = 'fcfs'").policy == "fcfs"
