@@ -15,10 +15,19 @@ from sia.forecasts import Loads, PredictorContext, RunTimes
 from sia.limits import RECENT, TICK
 from sia.model import Job, Load
 
+SEPARATOR = b"\x1f"
+
 
 def draw(*question: object) -> int:
     """Return a pseudo-random 64-bit number that depends only on the arguments."""
-    text = "\x1f".join(map(repr, question)).encode()
+    return _drawn(_text(*question))
+
+
+def _text(*question: object) -> bytes:
+    return SEPARATOR.join(repr(part).encode() for part in question)
+
+
+def _drawn(text: bytes) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
@@ -53,7 +62,11 @@ class RandomLoads(Loads):
         """Start to observe at `start` (seconds). Windows are in seconds."""
         self._sliding = SlidingMaximum(pools, windows, start, recent)
         self._last = {(pool, window): 0 for pool in pools for window in range(len(windows))}
-        self._seed = seed
+        # The questions at a tick differ only in their end, the tick.
+        self._questions = {
+            (pool, window): _text(seed, "load", pool, window) + SEPARATOR
+            for pool, window in self._last
+        }
         self._tick = float("-inf")
 
     def submitted(self, now: float, job: Job) -> None:
@@ -69,9 +82,9 @@ class RandomLoads(Loads):
             return []
         self._tick = now // TICK
         self._sliding.changes(now)
-        changed = []
+        changed, end = [], _text(self._tick)
         for (pool, window), last in self._last.items():
-            arrives = draw(self._seed, "load", pool, window, self._tick) & 1
+            arrives = _drawn(self._questions[pool, window] + end) & 1
             gpus = self._sliding.estimate(now, pool, window) if arrives else 0
             if gpus != last:
                 self._last[pool, window] = gpus

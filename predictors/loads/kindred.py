@@ -25,6 +25,10 @@ needs."""
 CLASSES = len(SHARES) + 1
 """Number of classes of peaks: one up to each of `SHARES` of the quota, and one above all."""
 
+BATCH = 64
+"""Number of windows after which they are counted by class at the latest. Only a pool with too few
+windows of its own needs the counts, and to count many windows together takes far less time."""
+
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Peaks = NDArray[np.int64] | NDArray[np.int32]
@@ -58,6 +62,7 @@ class Kindred:
         self._public, self._weights = public(ticks)
         self._ends = np.array(SHARES) * quotas[:, None]  # of each class, in GPUs
         self._counts = np.zeros((len(quotas), CLASSES))
+        self._late: list[tuple[Peaks, NDArray[np.bool_], int]] = []  # calls of `count`, not counted
 
     @property
     def public(self) -> bool:
@@ -66,16 +71,28 @@ class Kindred:
 
     def count(self, peaks: Peaks, rows: NDArray[np.bool_], by: int = 1) -> None:
         """Add one window of each of these pools; with `by` -1 remove it. O(pools · classes)."""
-        classes = (peaks[:, None] > self._ends).sum(axis=1)
-        self._counts[rows, classes[rows]] += by
+        self._late.append((peaks.copy(), rows, by))
+        if len(self._late) >= BATCH:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Count the windows that are not counted yet."""
+        if not self._late:
+            return
+        peaks, rows, by = (np.array(each) for each in zip(*self._late, strict=True))
+        classes = (peaks[:, :, None] > self._ends).sum(axis=2)
+        np.add.at(self._counts, (np.arange(len(self._counts)), classes), rows * by[:, None])
+        self._late.clear()
 
     def recount(self, row: int, peaks: Peaks) -> None:
         """Replace the windows of a pool by those with these peaks."""
+        self._catch_up()
         classes = np.searchsorted(self._ends[row], peaks)
         self._counts[row] = np.bincount(classes, minlength=CLASSES)
 
     def requota(self, row: int, quota: int, peaks: Peaks) -> None:
         """Change the quota of a pool in GPUs; `peaks` has the peaks of all its windows."""
+        self._catch_up()
         self._quotas[row] = quota
         self._ends[row] = np.array(SHARES) * quota
         self.recount(row, peaks)
@@ -119,6 +136,7 @@ class Kindred:
 
     def _seen(self, worth: Floats) -> Floats:
         """Return the number of independent windows of each pool of the site in each class."""
+        self._catch_up()
         seen: Floats = self._counts * (worth / np.maximum(self._counts.sum(axis=1), 1.0))[:, None]
         return seen
 

@@ -289,6 +289,9 @@ class _Past:
         self.apart = apart(ticks)
         self._kept = remembered(ticks)
         self._quantile = quantile
+        counts = independent(np.arange(self._kept + 1), ticks)
+        enough = counts * (1.0 - quantile) >= quantile - 1e-9
+        self._enough = int(enough.argmax()) if enough.any() else self._kept  # windows of a pool
         self._first = first
         self._peaks = np.zeros((len(first), self._kept), np.int32)
         self._ranks = np.zeros(len(first), np.int32)  # what `_ranked` has found last
@@ -328,8 +331,8 @@ class _Past:
 
     def earned(self, pools: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return which of these pools have enough windows of their own."""
-        full: NDArray[np.bool_] = self._own[pools] == self._kept
-        return full | (self.worth()[pools] * (1.0 - self._quantile) >= self._quantile - 1e-9)
+        earned: NDArray[np.bool_] = self._own[pools] >= self._enough
+        return earned
 
     def state(self, pools: NDArray[np.intp], likeness: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the GPUs that a fraction `quantile` of future windows will not exceed: (pools).
@@ -339,7 +342,7 @@ class _Past:
         """
         own, earned = self._own[pools], self.earned(pools)
         stated = np.zeros(len(pools), np.int64)
-        for count in np.unique(own[earned]).tolist():
+        for count in {*own[earned].tolist()}:
             of = earned & (own == count)
             stated[of] = self._ranked(pools[of], count)
         if not earned.all():

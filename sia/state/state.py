@@ -262,18 +262,27 @@ class PoolState:
         """Assert that queues, allocations and loans are consistent."""
         assert 0 <= self.quota <= MAX_QUOTA, self.name
         assert min(self.dedicated, self.spare, self.lent) >= 0, self.name
-        waiting = self.waiting()
-        assert self.pending_width == sum(w.gpus for w in waiting), self.name
-        assert all(w.stream is None and w.pool is self for w in waiting), self.name
-        assert all(w.width == w.job.width for w in waiting), self.name
-        assert list(self.pending) == sorted(self.pending), self.name
-        assert all(self.pending[i].sequence == i for i in self.pending), self.name
-        assert all(self.out_of_order[i].sequence == i for i in self.out_of_order), self.name
-        assert not any(w.attempt or w.job.priority for w in self.pending.values()), self.name
+        # loops instead of generators: most pools have few jobs, and tests check them at every step
+        width = last = 0
+        for sequence, waits in self.pending.items():
+            assert last <= sequence == waits.sequence, self.name
+            assert not waits.attempt, self.name
+            assert not waits.job.priority, self.name
+            last = sequence
+        for sequence, waits in self.out_of_order.items():
+            assert waits.sequence == sequence, self.name
+        for waits in self.waiting():
+            assert waits.stream is None, self.name
+            assert waits.pool is self, self.name
+            assert waits.width == waits.job.width, self.name
+            width += waits.gpus
+        assert self.pending_width == width, self.name
         assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
-        assert self.lent == sum(j.loans.get(self, 0) for j in self.lent_to.values()), self.name
-        own = (j.loans[self] for j in self.lent_to.values() if j.pool is self)
-        assert self.lent_own == sum(own), self.name
+        lent = own = 0
+        for borrower in self.lent_to.values():
+            lent += borrower.loans.get(self, 0)
+            own += borrower.loans[self] if borrower.pool is self else 0
+        assert (self.lent, self.lent_own) == (lent, own), self.name
         assert self.entitled == self.quota * self.weight, self.name
 
 
