@@ -39,13 +39,18 @@ def digest() -> str:
     """Return the digest of what the demo comes to: pools and accounts at that time."""
     with TemporaryDirectory() as folder, closing(_daemon(Path(folder), Crowd(SEED), 1e9)) as daemon:
         daemon.play(1e9 + UNTIL)
-        pools = daemon.engine.core.state.pools.values()
-        accounts = daemon.engine.book.accounts
-        rows = [
-            (pool.name, pool.quota, pool.dedicated, pool.spare, accounts[pool.name].jobs,
-             accounts[pool.name].slowed, round(accounts[pool.name].gained / HOUR, 1))
-            for pool in pools
-        ]  # fmt: skip
+        return digest_of(daemon)
+
+
+def digest_of(daemon: VirtualDaemon) -> str:
+    """Return the digest of the pools and accounts of a daemon that has played to `UNTIL`."""
+    pools = daemon.engine.core.state.pools.values()
+    accounts = daemon.engine.book.accounts
+    rows = [
+        (pool.name, pool.quota, pool.dedicated, pool.spare, accounts[pool.name].jobs,
+         accounts[pool.name].slowed, round(accounts[pool.name].gained / HOUR, 1))
+        for pool in pools
+    ]  # fmt: skip
     return hashlib.sha256(json.encode(rows)).hexdigest()
 
 

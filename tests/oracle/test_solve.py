@@ -348,13 +348,18 @@ def test_with_a_price_of_fairness_it_is_no_worse_than_the_search_without(monkeyp
     """What that finds is weighed at the price. Both try equally often: time goes by with looks."""
     problem, start = hard()
     priced = replace(problem, beta=1.0)
-    monkeypatch.setattr("oracle.search.solve.Solving._prove", lambda solving: solving._stop.wait())
+
+    def without_proof(solving):
+        solving._lp_ready.set()  # nobody waits for an LP that does not come
+        solving._stop.wait()
+
+    monkeypatch.setattr("oracle.search.solve.Solving._prove", without_proof)
 
     def found(problem):
         looks = count()
         for module in ("oracle.search.solve", "oracle.search.search"):
             monkeypatch.setattr(f"{module}.perf_counter", lambda: 0.1 * next(looks))
-        return Solving(problem, FORMS["step"], 40.0, start).run()
+        return Solving(problem, FORMS["step"], 20.0, start).run()
 
     plainly, fairly = found(problem), found(priced)
     assert fairly.cost <= priced.cost(plainly.starts) < priced.cost(start) / 2

@@ -115,7 +115,7 @@ def test_a_model_of_other_windows_or_features_is_refused():
 
 def test_a_stated_quantile_becomes_true_though_the_learned_ones_are_wrong():
     rng = np.random.default_rng(0)
-    loads = np.floor(rng.exponential(30.0, (12_000, 4))).astype(int)
+    loads = np.floor(rng.exponential(30.0, (5_000, 12))).astype(int)
     for factor in budget(ci=(0.3, 3.0), soak=(0.3, 1.0, 3.0)):
         wrong = np.quantile(loads, QUANTILES, axis=0).T * factor
         for quantile in (0.5, 0.9, 0.95):

@@ -201,7 +201,7 @@ class AgainstNaive(RuleBasedStateMachine):
         assert list(book.seatless) == self.naive.seatless
 
 
-MOST_ROUNDS = 5
+MOST_ROUNDS = 15
 """Rounds of random lives until each kind of answer was seen: what Hypothesis draws depends on the
 modules that are loaded, so that a rare kind may be missing from one round."""
 
@@ -220,7 +220,7 @@ def test_the_engine_decides_as_the_naive_engine():
         run_state_machine_as_test(
             seed(number)(AgainstNaive),
             settings=settings(
-                max_examples=budget(ci=96, soak=400),
+                max_examples=budget(ci=32, soak=400),
                 stateful_step_count=40,
                 deadline=None,
                 database=None,

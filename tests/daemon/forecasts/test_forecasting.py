@@ -521,7 +521,8 @@ def test_a_model_adopted_while_a_step_is_written_observes_it_once(tmp_path, monk
     assert heard == [("x", False)]  # by the first; the second has it from the story
 
 
-LEARNING = Setup(POOLS, policy="sia")
+LEARNING = Setup(POOLS, "sia", Options((HOUR,)))
+"""One window: each takes as long to learn as all else that a child does."""
 
 
 def busy_weeks(days):
@@ -576,7 +577,7 @@ def test_a_better_model_makes_the_forecasts_from_then_on(first):
     world = World(LEARNING, "learned+survival")
     world.now = ended[-1].ended + 1.0
     foresight = ForecastService(
-        world.predictors, lambda sum_: models.read(sum_, (300.0, HOUR, 12 * HOUR))
+        world.predictors, lambda sum_: models.read(sum_, LEARNING.options.windows)
     )
 
     async def swap():
@@ -694,7 +695,7 @@ def test_the_children_replay_what_is_in_force_and_the_winner_is_adopted(
     monkeypatch.setattr(retraining, "read_model", reads)
     folder = first[0].folder / first[1].model.checksum
     children = Children(monkeypatch, folder, gains={"learned:0.95+survival": (1.5, 0)})
-    options = Options(slack=1.5, resume_cost=60.0)
+    options = replace(LEARNING.options, slack=1.5, resume_cost=60.0)
     setup = Setup(POOLS, policy="sia-reclaim", options=options, preemptible=300.0)
     world, models = World(setup), Models(tmp_path / "models")
     foresight = ForecastService(
@@ -719,7 +720,7 @@ def test_the_children_replay_what_is_in_force_and_the_winner_is_adopted(
     trace = trace_of(ended)
     begin = trace.arrivals[0].job.submit // WEEK * WEEK
     until = f"{trace.arrivals[-1].job.submit - WEEK - begin!r}s"
-    asked = ["--trace", "trace.csv", "--pools", "pools.csv", "--windows", "5m,1h,12h"]
+    asked = ["--trace", "trace.csv", "--pools", "pools.csv", "--windows", "1h"]
     labels = ",".join(f"sia-reclaim@{each}" for each in (USUAL, *CANDIDATES))
     assert children.asked == [
         ["forecast", "train", *asked, "--until", until, "--out", "model", "--json"],

@@ -22,10 +22,12 @@ from daemon.process.demo.setting import (
     config_in,
     live_alone,
 )
-from daemon.process.demo.show import monday_before, prepared
+from daemon.process.demo.show import monday_before
+from daemon.process.demo.virtual import VirtualDaemon
 from replay.synthetic.teams import TEAMS, Crowd
 from sia.wording import DAY, HOUR
 from tests.support.budget import budget
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -127,22 +129,37 @@ def test_the_demo_begins_on_a_recent_wednesday_morning(weekday, zone):
     assert now <= begin < now + timedelta(days=7)
 
 
+def overview():
+    """The module that makes the picture of the README."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        __import__("overview")
+    return sys.modules.pop("overview")
+
+
 class Days(list):
     """The days of a virtual daemon that keeps jobs for a day: verdicts and loans of each.
 
+    It begins as the demo does, with all jobs of the two weeks before.
+
     Attributes:
+        pictured: The digest at the time of the picture of the README.
         oldest: At the end of each day, seconds since the oldest job in the journal ended.
         sizes: At the end of each day, the number of the newest verdict.
         audit: The audit records.
     """
 
     def __init__(self, folder, days):
-        config = replace(config_in(folder), history=DAY)
+        config, crowd = config_in(folder), Crowd(1)
+        begin_journal(config, live_alone(crowd, LEARNED), MONDAY, MONDAY + LEARNED)
         self.oldest, self.sizes = [], []
-        with closing(prepared(config, Crowd(1), MONDAY)) as daemon:
-            seen, journal = Booking(), daemon.journal
-            for day in range(days):
-                daemon.play(MONDAY + (15 + day) * DAY)
+        with closing(VirtualDaemon(replace(config, history=DAY), crowd, MONDAY)) as daemon:
+            seen, journal, picture = Booking(), daemon.journal, overview()
+            for day in range(15, 15 + days):
+                if day - 1 < picture.UNTIL / DAY < day:
+                    daemon.play(MONDAY + picture.UNTIL)
+                    self.pictured = picture.digest_of(daemon)
+                daemon.play(MONDAY + day * DAY)
                 booked, seen = newest(journal, NAMES, seen)
                 self.append(booked)
                 self.oldest.append(daemon.now - journal.history(0, 99_999)[-1][1].ended)
@@ -193,6 +210,13 @@ def test_the_journal_keeps_no_more_than_configured(days):
     assert max(days.oldest) < 1.5 * DAY
     assert days.sizes[-1] > days.sizes[0], "numbers grow, rows do not"
     assert days.audit == [], "nobody asked for these jobs"
+
+
+@in_one_process
+def test_the_picture_of_the_readme_is_of_the_demo_as_it_is(days):
+    assert overview().DIGEST.read_text().strip() == days.pictured, (
+        "the demo has changed; run make docs with Chromium, and commit docs/figures"
+    )
 
 
 def test_the_simulated_users_continue_forever_in_bounded_memory():

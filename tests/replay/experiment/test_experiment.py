@@ -342,33 +342,28 @@ def started(log, out, *arguments, runs):
     return running
 
 
-MANY = ("--runs", 6)
-
-
-@pytest.fixture(scope="module")
-def many(log, tmp_path_factory):
-    """What an undisturbed experiment of 12 runs leaves."""
-    out = tmp_path_factory.mktemp("many") / "out"
-    done(log, out, *MANY)
-    return digests(out)
+MANY = ("--runs", 4)
+"""As many as the reference has: what is interrupted and continued ends as the reference."""
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_an_experiment_killed_again_and_again_ends_with_the_same_bytes(jobs, log, many, tmp_path):
+def test_an_experiment_killed_again_and_again_ends_with_the_same_bytes(
+    jobs, log, reference, tmp_path
+):
     out = tmp_path / "out"
-    for runs in (2, 5):
+    for runs in (1, 3):
         running = started(log, out, *MANY, "--jobs", jobs, runs=runs)
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
-        assert runs <= len(finished(out)) < 12
+        assert runs <= len(finished(out)) < 8
     kept = {path.name: path.stat().st_mtime_ns for path in finished(out)}
     # as if killed while it wrote
-    (out / "runs" / ".011-partial").mkdir(exist_ok=True)
-    (out / "runs" / ".011-partial" / "run.json").write_text('{"run": 3')
+    (out / "runs" / ".007-partial").mkdir(exist_ok=True)
+    (out / "runs" / ".007-partial" / "run.json").write_text('{"run": 3')
     (out / ".results-partial").mkdir()
     (out / ".settings.json-partial").write_text("{")
     assert "runs were done before" in done(log, out, *MANY, "--jobs", jobs).stderr
-    assert digests(out) == many
+    assert digests(out) == digests(reference)
     now = {path.name: path.stat().st_mtime_ns for path in finished(out)}
     assert kept.items() <= now.items()
 
@@ -376,22 +371,22 @@ def test_an_experiment_killed_again_and_again_ends_with_the_same_bytes(jobs, log
 @pytest.mark.parametrize(
     ("number", "whole_group"), [(signal.SIGINT, True), (signal.SIGTERM, False)]
 )
-def test_an_interrupted_experiment_says_how_to_go_on(number, whole_group, log, many, tmp_path):
+def test_an_interrupted_experiment_says_how_to_go_on(number, whole_group, log, reference, tmp_path):
     out = tmp_path / "out"
-    running = started(log, out, *MANY, "--jobs", 2, runs=3)
+    running = started(log, out, *MANY, "--jobs", 2, runs=2)
     workers = children(running.pid)
     (os.killpg if whole_group else os.kill)(running.pid, number)
     _, said = running.communicate(timeout=300)
     assert running.returncode == 130
     count = len(finished(out))
     assert said.splitlines()[-1] == (
-        f"sia: interrupted; {count} of 12 runs are done, repeat the command to continue"
+        f"sia: interrupted; {count} of 8 runs are done, repeat the command to continue"
     )
     assert "Traceback" not in said
     wait_for(lambda: not any(map(alive, workers)))
     assert not list(out.rglob(".*"))
     done(log, out, *MANY)
-    assert digests(out) == many
+    assert digests(out) == digests(reference)
 
 
 def children(pid):
@@ -424,7 +419,7 @@ def alive(pid):
         return False
 
 
-def test_a_process_that_is_killed_is_one_line(log, many, tmp_path):
+def test_a_process_that_is_killed_is_one_line(log, reference, tmp_path):
     out = tmp_path / "out"
     running = started(log, out, *MANY, "--jobs", 2, runs=2)
     workers = [
@@ -437,7 +432,7 @@ def test_a_process_that_is_killed_is_one_line(log, many, tmp_path):
     assert "fewer --jobs" in said.splitlines()[-1]
     assert "Traceback" not in said
     done(log, out, *MANY)
-    assert digests(out) == many
+    assert digests(out) == digests(reference)
 
 
 def test_more_runs_later_are_the_same_experiment(log, reference, tmp_path):
@@ -623,7 +618,7 @@ def small_disk(tmp_path):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_full_disk_is_one_line_and_the_experiment_goes_on_when_there_is_space(
-    jobs, log, many, small_disk
+    jobs, log, reference, small_disk
 ):
     out = small_disk / "out"
     ended = sia(*command(log, out, *MANY, "--jobs", jobs))
@@ -634,11 +629,11 @@ def test_a_full_disk_is_one_line_and_the_experiment_goes_on_when_there_is_space(
         "to continue"
     )
     kept = len(finished(out))
-    assert 0 < kept < 12
+    assert 0 < kept < 8
     assert not list(out.rglob(".*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     done(log, out, *MANY)
-    assert digests(out) == many
+    assert digests(out) == digests(reference)
 
 
 def test_a_disk_that_is_full_from_the_start_is_one_line(monkeypatch, tmp_path):
@@ -701,10 +696,16 @@ def used_by_hour(run, policy):
     return shares
 
 
-def test_the_checker_accepts_sizes_and_withdrawn_pools(log, tmp_path, checker):
+DAYS = budget(ci=4, soak=12)
+"""Length of the log whose pools all are replayed, in each size."""
+
+
+def test_the_checker_accepts_sizes_and_withdrawn_pools(log, trace, tmp_path, checker):
     out = tmp_path / "out"
+    days = [arrival for arrival in trace.arrivals if arrival.job.submit < DAYS * DAY]
+    write_trace(tmp_path / "trace.csv", Trace(days))
     ended = sia(
-        "experiment", "--trace", log / "trace.csv", "--pools", log / "pools.csv", "--keep",
+        "experiment", "--trace", tmp_path / "trace.csv", "--pools", log / "pools.csv", "--keep",
         "--jobs", 1, "--size", "0.8,1", "--withdraw", 2, "--policy", "fcfs,mmfs,sia", "--out", out,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -788,7 +789,8 @@ def test_two_runs_of_philly(traces, tmp_path, checker):
     out = tmp_path / "out"
     ended = sia(
         "experiment", "--trace", traces / "philly.csv.gz", "--pools", traces / "philly_pools.csv",
-        "--queues", budget(ci="4", soak="4,8"), "--runs", 1, "--jobs", 1, "--seed", 2,
+        "--queues", budget(ci="4", soak="4,8"), "--weeks", budget(ci=1, soak=2), "--runs", 1,
+        "--jobs", 1, "--seed", 2,
         "--policy", "fcfs,mmfs,sia", "--keep", "--out", out,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
