@@ -15,6 +15,7 @@ from daemon.model.job import JobPhase, JobSpec
 from daemon.model.setup import Node
 from sia.core.core import Core
 from sia.model import Nodes
+from sia.state.state import GroupState
 
 
 class Placement:
@@ -313,8 +314,8 @@ class LeftGpus:
         self._cells = core.state.places is not None
         self._pools = core.state.pools
         self._busy: set[tuple[str, int]] = set()
-        self._free = {group.first: group.idle for group in core.state.groups}
-        self._tight: set[str] = set()
+        self._free = {group: group.idle for group in core.state.groups}
+        self._tight: set[GroupState] = set()
         for job_id in book.leaving:
             record = book.jobs[job_id]
             if self._cells:
@@ -329,8 +330,8 @@ class LeftGpus:
                 record = book.jobs[job_id]
                 self._free[self._group(record)] += record.gpus
 
-    def _group(self, record: JobRecord) -> str:
-        return self._pools[record.spec.pool].group.first
+    def _group(self, record: JobRecord) -> GroupState:
+        return self._pools[record.spec.pool].group
 
     def free_for(self, record: JobRecord) -> bool:
         """Return whether a job's GPUs are free; if so, count them as used."""

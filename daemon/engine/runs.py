@@ -255,8 +255,7 @@ class Runs:
         context, job_id = self._context, record.spec.id
         record.phase, record.told, record.killed = JobPhase.STOPPING, context.now, kill
         self._book.leaving[job_id] = None
-        for kind in (WARN, LIMIT):
-            context.timers.drop(kind, job_id)
+        self._drop_limit(record)
         self.set_timers(record)
         context.effects.append(self.stop_order(record))
         context.notify(
@@ -563,11 +562,15 @@ class Runs:
         """Free the GPUs of a job's attempt and cancel its timers."""
         context, job_id = self._context, record.spec.id
         context.free_gpus(record)
-        if record.time_limit is not None:
-            context.timers.drop(WARN, job_id)
-            context.timers.drop(LIMIT, job_id)
+        self._drop_limit(record)
         if record.told is not None:
             context.timers.drop(GRACE_OVER, job_id)
+
+    def _drop_limit(self, record: JobRecord) -> None:
+        """Cancel the timers of a job's time limit. O(log n) amortized."""
+        if record.time_limit is not None:
+            self._context.timers.drop(WARN, record.spec.id)
+            self._context.timers.drop(LIMIT, record.spec.id)
 
     def stopped(self, seen: Stopped) -> Answer:
         """Record that a job that was ordered to stop has stopped. O(log n)."""
@@ -632,7 +635,10 @@ class Runs:
         record.recalled = False
 
     def _turns_of(self, record: JobRecord) -> Turns:
-        return self._book.turns.setdefault(record.spec.pool, Turns())
+        turns, pool = self._book.turns, record.spec.pool
+        if pool not in turns:
+            turns[pool] = Turns()
+        return turns[pool]
 
     def _count_turn(self, record: JobRecord) -> None:
         """Count a job that has got its GPUs and whose turn has come. O(1)."""
@@ -762,8 +768,7 @@ class Runs:
             return Accepted(new=False)
         before, record.believed = record.bound, seen.believed
         record.limit, record.warned = seen.limit, False
-        for kind in (WARN, LIMIT):
-            self._context.timers.drop(kind, seen.job)
+        self._drop_limit(record)
         self.set_timers(record)
         self._context.notify("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
         if seen.believed:

@@ -80,12 +80,12 @@ class GuardedPolicy(Policy):
     def __init__(self, policy: Policy, failed: Callable[[PolicyFailure], None]) -> None:
         """Guard a policy; `failed` is called with each exception."""
         super().__init__(policy.params)
-        self._policy, self._failed = policy, failed
+        self._failed = failed
         for hook in HOOKS:
-            setattr(self, hook, partial(self._tell, hook))
+            setattr(self, hook, partial(self._tell, getattr(policy, hook), hook))
 
-    def _tell(self, hook: str, *news: Any) -> None:
+    def _tell(self, tell: Callable[..., None], hook: str, *news: Any) -> None:
         try:
-            getattr(self._policy, hook)(*news)
+            tell(*news)
         except Exception as error:  # noqa: BLE001  whatever a policy does
             self._failed(PolicyFailure(hook, error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from sia.state.state import GroupState, PoolState
 
@@ -23,8 +23,13 @@ class LenderOrder:
 
     def changed(self, pool: PoolState) -> None:
         """Record that the GPUs that a pool may lend have changed."""
-        heappush(self._heap, (-pool.available, self._places[pool]))
-        if len(self._heap) > 2 * len(self._pools) + 64:
+        heap, place = self._heap, self._places[pool]
+        entry = -pool.available, place
+        if heap[0][1] == place:  # as after each loan of the first lender
+            heapreplace(heap, entry)
+            return
+        heappush(heap, entry)
+        if len(heap) > 2 * len(self._pools) + 64:
             self._rebuild()
 
     def most(self, besides: PoolState) -> PoolState:

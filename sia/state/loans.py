@@ -40,7 +40,7 @@ class LoanCounts:
             return ()
         pool.spare += width
         self._borrow(job)
-        return tuple((lender.name, gpus) for lender, gpus in job.loans.items())
+        return tuple([(lender.name, gpus) for lender, gpus in job.loans.items()])
 
     def shrink(self, job: JobState, width: int) -> tuple[tuple[str, int], ...]:
         """Reduce a job to `width` GPUs and return its loans. Works even if pools have lost GPUs."""

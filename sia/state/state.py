@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 from msgspec.structs import replace
-from sortedcontainers import SortedDict
 
 from cells.cells import Cells
 from sia.limits import MAX_GROUP, MAX_QUOTA, STRIDE, UNLIMITED
@@ -132,11 +132,40 @@ class JobState:
         return self.since + (self.overhead + left / self.speed)
 
 
+class OutOfOrderJobs(dict[int, JobState]):
+    """Jobs that joined a queue out of order, by sequence number.
+
+    A heap finds the first of them. It keeps numbers of jobs that left until they reach its top or
+    are the most of it, so that a job joins and leaves in O(log n) amortised.
+    """
+
+    __slots__ = ("_order",)
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self._order: list[int] = []
+
+    def __setitem__(self, sequence: int, job: JobState) -> None:
+        """Add a job."""
+        super().__setitem__(sequence, job)
+        heappush(self._order, sequence)
+        if len(self._order) > 2 * len(self) + 16:  # too many that left
+            self._order = sorted(self)
+
+    def first(self) -> JobState:
+        """Return the first job. The queue must not be empty."""
+        order = self._order
+        while order[0] not in self:
+            heappop(order)
+        return self[order[0]]
+
+
 class PoolState:
     """A pool: its queue, its running jobs and its loans. All counts are GPUs.
 
-    Jobs with a priority, and jobs that were preempted, have a sorted queue of their own. A queue
-    that grows only at its end costs half as much.
+    Jobs with a priority, and jobs that were preempted, have a queue of their own. A queue that
+    grows only at its end costs half as much.
     """
 
     __slots__ = (
@@ -177,7 +206,7 @@ class PoolState:
         self.weight = pool.weight
         self.entitled = pool.quota * pool.weight
         self.pending: OrderedDict[int, JobState] = OrderedDict()  # by sequence
-        self.out_of_order: SortedDict[int, JobState] = SortedDict()  # out of arrival order
+        self.out_of_order = OutOfOrderJobs()
         self.pending_width = 0  # of both queues, rounded up to cells if there are cells
         self.load = [0] * windows  # TotalNewLoad of each window
 
@@ -187,7 +216,7 @@ class PoolState:
         pending = self.pending
         first = pending[next(iter(pending))] if pending else None
         if self.out_of_order:
-            aside: JobState = self.out_of_order.peekitem(0)[1]
+            aside = self.out_of_order.first()
             if first is None or aside.sequence < first.sequence:
                 return aside
         return first

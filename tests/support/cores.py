@@ -95,7 +95,7 @@ def photograph(core):
                 pool.unused,
                 pool.pending_width,
                 list(pool.pending),
-                list(pool.out_of_order),
+                sorted(pool.out_of_order),
                 list(pool.lent_to),
                 list(pool.load),
             )

@@ -66,25 +66,37 @@ def bin_of_least(job: JobStateView, windows: Sequence[float]) -> int:
 class _Queue:
     """Pending jobs of one width by ascending rank. Jobs that left are removed at the top."""
 
-    __slots__ = ("_order", "ranks")
+    __slots__ = ("_first", "_order", "ranks")
 
     def __init__(self) -> None:
         self.ranks: dict[int, float] = {}  # by number of arrival
         self._order: list[tuple[float, int]] = []
+        self._first: tuple[float, int] | None = None  # None if not known
 
     def add(self, job: int, rank: float) -> None:
         self.ranks[job] = rank
-        heappush(self._order, (rank, job))
+        entry = rank, job
+        heappush(self._order, entry)
+        if self._first is not None and entry < self._first:
+            self._first = entry
         if len(self._order) > 2 * len(self.ranks) + 16:  # too many stale entries
             self._order = [(rank, job) for job, rank in self.ranks.items()]
             heapify(self._order)
 
     def first(self) -> tuple[float, int]:
         """Return rank and number of the first job; there must be one. O(log n) amortised."""
-        order, ranks = self._order, self.ranks
-        while ranks.get(order[0][1]) != order[0][0]:
-            heappop(order)
-        return order[0]
+        if self._first is None:
+            order, ranks = self._order, self.ranks
+            while ranks.get(order[0][1]) != order[0][0]:
+                heappop(order)
+            self._first = order[0]
+        return self._first
+
+    def drop(self, job: int) -> None:
+        """Remove a job. O(1)."""
+        del self.ranks[job]
+        if self._first is not None and self._first[1] == job:
+            self._first = None
 
 
 class Candidates:
@@ -115,9 +127,9 @@ class Candidates:
         if self.jobs.pop(job.arrival, None) is not None:
             key = self._key(job.pool)
             queues = self._queues[key]
-            ranks = queues[job.width].ranks
-            del ranks[job.arrival]
-            if not ranks:
+            queue = queues[job.width]
+            queue.drop(job.arrival)
+            if not queue.ranks:
                 del queues[job.width]
                 if not queues:
                     del self._queues[key]

@@ -473,14 +473,9 @@ class Sia(Policy):
 
     def _reserve(self, pool: PoolStateView) -> None:
         """ReserveResourcesForFuture for every window; also update whether the head may start."""
+        self._line_up(pool)
         own = self._groups[pool.group]
-        unused_quota = self._unused_quota(pool)
-        head = pool.head
-        if head is not None and self._may_begin(head):
-            own.lineup.put(pool, head.width)
-        else:
-            own.lineup.drop(pool)
-        unused_quota = max(0, unused_quota)
+        unused_quota = max(0, self._unused_quota(pool))
         plan = self.plan[pool.group]
         held, reserved = plan.held[pool], plan.reserved
         waiting = self._demand(pool)
@@ -502,6 +497,14 @@ class Sia(Policy):
                 held[window] = need
                 if own.holds:
                     self._hold(own.holds[window], pool, window)
+
+    def _line_up(self, pool: PoolStateView) -> None:
+        """Update whether the head of a pool may start. O(1)."""
+        lineup, head = self._groups[pool.group].lineup, pool.head
+        if head is not None and self._may_begin(head):
+            lineup.put(pool, head.width)
+        else:
+            lineup.drop(pool)
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether the head of a pool may start in its pool's quota, once GPUs are idle."""

@@ -341,7 +341,7 @@ class SiaReclaim(Sia):
                 yield Start(
                     head, Stream.SPARE, "those ahead of it need no more of its pool's quota"
                 )
-                self._reserve(pool)
+                self._line_up(pool)
                 seen.discard(pool)
 
     def _give_turns(self, group: GroupStateView, own: _Lending) -> Proposals:
@@ -447,7 +447,7 @@ class SiaReclaim(Sia):
                 break
             while (job := candidates.first(group.idle - self._held(own))) is not None:
                 yield Start(job, Stream.SPARE, AS_GUEST)
-                self._reserve(job.pool)
+                self._line_up(job.pool)
         if own.guests.yielding and not group.limited:
             yield from self._make_room(group, own)
 
@@ -477,7 +477,7 @@ class SiaReclaim(Sia):
             if job.width > group.idle - self._held(own):
                 return  # a limit on stops kept some of them
             yield Start(job, Stream.SPARE, AS_GUEST)
-            self._reserve(job.pool)
+            self._line_up(job.pool)
 
     def turn(self, job: JobStateView) -> Turn | None:
         """Return when a job's turn came, or is expected by the estimates. O(n log n) of its pool.
@@ -550,7 +550,10 @@ class SiaReclaim(Sia):
         return min(idle, idle + able - kept)
 
     def _demand(self, pool: PoolStateView) -> int:
-        """Count guests, too: once their turn comes they cannot be stopped for others."""
+        """Count guests, too: once their turn comes they cannot be stopped for others.
+
+        So reservations stay the same when a guest starts.
+        """
         return pool.pending_width + pool.spare
 
     def check(self) -> None:

@@ -234,6 +234,17 @@ def test_the_daemon_books_every_so_many_steps_and_what_it_books_is_the_same():
     assert seldom < often
 
 
+@pytest.mark.parametrize(("jobs", "known"), [(3, 0), (300, 300)])
+def test_the_accounts_of_many_jobs_are_kept_beside_the_steps(jobs, known):
+    engine = Engine.new(replace(setup(a=jobs), book_every=32))
+    engine.step(1.0, [Tick()])
+    engine.step(2.0, [submit(f"job-{i}") for i in range(jobs)])
+    twins = engine.book.accounts["a"].clock.twins
+    assert not twins
+    engine.do_idle_work()
+    assert len(twins) == known
+
+
 def test_an_idle_daemon_makes_no_steps_for_accounts():
     engine = Engine.new(replace(setup(a=1, b=1), book_every=32))
     engine.step(1.0, [submit("one"), submit("two", run_time=1.0)])
