@@ -10,8 +10,9 @@ from sia.state.state import GroupState, PoolState
 class LenderOrder:
     """The pools of a group by unused GPUs within their lend limit, most first, ties by name.
 
-    This is a heap with an entry for each change. Stale entries are removed when they reach the top.
-    O(log pools) amortised for each change and query.
+    This is a heap. Pools that have changed get another entry when somebody asks for a lender, and
+    stale entries are removed when they reach the top. O(1) for each change, O(log pools) amortised
+    for each of these pools and each query.
     """
 
     def __init__(self, group: GroupState) -> None:
@@ -19,16 +20,24 @@ class LenderOrder:
         self._pools = group.pools
         self._places = {pool: i for i, pool in enumerate(group.pools)}  # pools are sorted by name
         self._heap: list[tuple[int, int]] = []
+        self._changed: dict[PoolState, None] = {}  # since the last query
         self._rebuild()
 
     def changed(self, pool: PoolState) -> None:
         """Record that the GPUs that a pool may lend have changed."""
-        heap, place = self._heap, self._places[pool]
-        entry = -pool.available, place
-        if heap[0][1] == place:  # as after each loan of the first lender
-            heapreplace(heap, entry)
-            return
-        heappush(heap, entry)
+        self._changed[pool] = None
+
+    def _update(self) -> None:
+        """Give the pools that have changed their entries."""
+        heap = self._heap
+        for pool in self._changed:
+            place = self._places[pool]
+            entry = -pool.available, place
+            if heap[0][1] == place:  # as after each loan of the first lender
+                heapreplace(heap, entry)
+            else:
+                heappush(heap, entry)
+        self._changed.clear()
         if len(heap) > 2 * len(self._pools) + 64:
             self._rebuild()
 
@@ -37,6 +46,8 @@ class LenderOrder:
 
         Some pool must have unused GPUs.
         """
+        if self._changed:
+            self._update()
         heap, aside = self._heap, []
         while True:
             minus, place = heap[0]
@@ -52,10 +63,10 @@ class LenderOrder:
         return pool
 
     def check(self) -> None:
-        """Assert that the heap has a current entry for every pool."""
+        """Assert that the heap has a current entry for every pool that has not changed."""
         entries = set(self._heap)
         for i, pool in enumerate(self._pools):
-            assert (-pool.available, i) in entries, pool.name
+            assert (-pool.available, i) in entries or pool in self._changed, pool.name
 
     def _rebuild(self) -> None:
         self._heap = [(-pool.available, i) for i, pool in enumerate(self._pools)]

@@ -122,17 +122,19 @@ class Candidates:
             queue = queues[job.width] = _Queue()
         queue.add(job.arrival, rank)
 
-    def drop(self, job: JobStateView) -> None:
-        """Remove a job if present. O(1)."""
-        if self.jobs.pop(job.arrival, None) is not None:
-            key = self._key(job.pool)
-            queues = self._queues[key]
-            queue = queues[job.width]
-            queue.drop(job.arrival)
-            if not queue.ranks:
-                del queues[job.width]
-                if not queues:
-                    del self._queues[key]
+    def drop(self, job: JobStateView) -> bool:
+        """Remove a job; return whether it was a candidate. O(1)."""
+        if self.jobs.pop(job.arrival, None) is None:
+            return False
+        key = self._key(job.pool)
+        queues = self._queues[key]
+        queue = queues[job.width]
+        queue.drop(job.arrival)
+        if not queue.ranks:
+            del queues[job.width]
+            if not queues:
+                del self._queues[key]
+        return True
 
     def relimit(self) -> None:
         """Sort the jobs again if `GroupStateView.limited` has changed. O(1), else O(n)."""
