@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cells.chain.buddy import Buddy
 from cells.chain.chain_state import ChainState
@@ -16,9 +16,10 @@ def check_chain(state: ChainState) -> None:
 
     O(cells).
     """
-    _check_leaves(state)
-    _check_roots(state)
-    opened, vacant = _free_leaves(state)
+    given = state.cells_given()
+    used = _check_leaves(state, given)
+    _check_roots(state, given)
+    opened, vacant = _free_leaves(state, used)
     bound: dict[int, list[Root]] = {}
     for root in state.roots.values():
         bound.setdefault(id(root.zone), []).append(root)
@@ -35,11 +36,14 @@ def check_chain(state: ChainState) -> None:
     assert state.unbound == unbound, (state.unbound, unbound)
 
 
-def _free_leaves(state: ChainState) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """Return the leaves that should be open, and those that should be vacant, by zone id."""
+def _free_leaves(
+    state: ChainState, used: set[int]
+) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Return the leaves that should be open, and those that should be vacant, by zone id.
+
+    `used` are the leaves of dedicated jobs and lost nodes.
+    """
     shape = state.shape
-    used = _leaves(state, state.cells_given())
-    used |= _leaves(state, [cell for cells in state.out.values() for cell in cells])
     lent = _leaves(state, state.loans.jobs)
     opened: dict[int, set[int]] = {}
     unbound = set(range(state.tops * shape.size[shape.top]))
@@ -60,24 +64,28 @@ def _leaves(state: ChainState, cells: Iterable[Cell]) -> set[int]:
     return found
 
 
-def _check_leaves(state: ChainState) -> None:
-    """Assert that no GPU is in two jobs or bound twice, and that counts add up."""
+def _check_leaves(state: ChainState, cells: Sequence[Cell]) -> set[int]:
+    """Assert that no GPU is in two jobs or bound twice, and that counts add up.
+
+    `cells` are those of dedicated jobs. Return the leaves of these and of lost nodes.
+    """
     shape = state.shape
-    given = _leaves(state, state.cells_given())
-    kept = [cell for cells in state.out.values() for cell in cells]
-    assert given.isdisjoint(_leaves(state, kept)), "a job's cell is withheld"
+    given = _leaves(state, cells)
+    kept = _leaves(state, [cell for withheld in state.out.values() for cell in withheld])
+    assert given.isdisjoint(kept), "a job's cell is withheld"
     assert given <= _leaves(state, [root.cell() for root in state.roots.values()])
     spare = [[0] * len(row) for row in state.loans.gpus]
     for cell in state.loans.jobs:
         for level in range(cell.level, shape.top + 1):
             spare[level][shape.around(cell, level).number] += shape.size[cell.level]
     assert spare == state.loans.gpus
+    return given | kept
 
 
-def _check_roots(state: ChainState) -> None:
+def _check_roots(state: ChainState, given: Sequence[Cell]) -> None:
     """Assert that bound cells are indexed correctly and count their jobs correctly."""
-    jobs = Counter(id(state.holder(cell)) for cell in state.cells_given())
-    assert all(state.root(cell) is state.holder(cell) for cell in state.cells_given())
+    jobs = Counter(id(state.holder(cell)) for cell in given)
+    assert all(state.root(cell) is state.holder(cell) for cell in given)
     for cell, root in state.roots.items():
         assert cell == root.cell(), cell
         assert jobs[id(root)] == root.jobs, cell

@@ -11,6 +11,10 @@ from msgspec import UNSET, Struct, json
 AT_ONCE = 500
 """Entries in a chunk: about 1 ms, during which the encoder holds the interpreter lock."""
 
+SCALARS = (str, int, float, type(None))
+BUILT_IN = (dict, tuple, list)
+"""Most fields are of one of these types; to find out whether one is a `Mapping` takes longer."""
+
 
 def json_chunks(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
     """Yield the bytes of `json.encode(value)` in chunks; `value` must not omit defaults.
@@ -24,10 +28,14 @@ def json_chunks(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
         if field is UNSET:
             continue
         yield before + json.encode(name) + b":"
-        if isinstance(field, parts):
+        if isinstance(field, SCALARS):
+            yield json.encode(field)
+        elif isinstance(field, parts):
             yield from json_chunks(field, *parts)
         elif isinstance(field, Mapping) and isinstance(next(iter(field.values()), None), parts):
             yield from _heavy(cast("Mapping[str, Any]", field), parts)
+        elif isinstance(field, BUILT_IN) and len(field) <= AT_ONCE:
+            yield json.encode(field)
         elif isinstance(field, Mapping):
             yield from _pieces(field.items(), dict, b"{}")
         elif isinstance(field, tuple | list):

@@ -240,7 +240,10 @@ class PeakLoads(Loads):
         if not len(rows):
             return before
         loads = before.copy()
-        new = rows[np.any([~past.earned(rows) for past in self._past], axis=0)]
+        earned = np.ones(len(rows), bool)
+        for past in self._past:
+            earned &= past.earned(rows)
+        new = rows[~earned]
         likeness = np.zeros((len(self._pools), 0))  # by row
         if len(new):
             found = self._guide.likeness(new)

@@ -353,18 +353,25 @@ class GroupState:
 
     def check(self) -> None:
         """Assert that the sums match the pools."""
-        assert self.idle == sum(p.unused for p in self.pools), self.name
-        assert self.quota == sum(p.quota for p in self.pools) <= MAX_GROUP, self.name
+        idle = quota = owned = running = lent = spare = lendable = 0
+        overdrawn = False
+        for pool in self.pools:
+            idle += pool.unused
+            quota += pool.quota
+            owned += max(pool.quota, pool.dedicated)
+            running += pool.dedicated + pool.spare
+            lent += pool.lent
+            spare += pool.spare
+            lendable += pool.lendable
+            overdrawn = overdrawn or pool.unused < 0
+            assert not self.limited or pool.lendable == pool.could_lend, self.name
+        assert (self.idle, self.quota) == (idle, quota), self.name
+        assert quota <= MAX_GROUP, self.name
         assert self.out >= 0, self.name
         assert self.limited is self.is_limited(), self.name
-        if self.limited:
-            assert all(pool.lendable == pool.could_lend for pool in self.pools), self.name
-            assert self.lendable == sum(pool.lendable for pool in self.pools), self.name
-        quota = sum(max(p.quota, p.dedicated) for p in self.pools)
-        overdrawn = any(p.unused < 0 for p in self.pools)
-        running = sum(p.dedicated + p.spare for p in self.pools)
-        assert overdrawn or running <= quota, f"{self.name}: {running} of {quota} GPUs in use"
-        assert sum(p.lent for p in self.pools) == sum(p.spare for p in self.pools), self.name
+        assert not self.limited or self.lendable == lendable, self.name
+        assert overdrawn or running <= owned, f"{self.name}: {running} of {owned} GPUs in use"
+        assert lent == spare, self.name
 
 
 class ClusterState:

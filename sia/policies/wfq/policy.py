@@ -297,10 +297,11 @@ class Wfq(Elastic):
         """Assert that every job is in the queue of its size."""
         super().check()
         for name, queues in self._queues.items():
-            line = self._lines[name].values()
-            for i, queue in enumerate(queues):
-                jobs = [j for j in line if queue_of(self.limits, size_of(j.job, j.run_time)) == i]
-                queue.check(jobs)
+            jobs: list[list[JobStateView]] = [[] for _ in queues]
+            for each in self._lines[name].values():
+                jobs[queue_of(self.limits, size_of(each.job, each.run_time))].append(each)
+            for queue, own in zip(queues, jobs, strict=True):
+                queue.check(own)
 
 
 def _in_order(queue: _Queue, share: int, level: float) -> dict[JobStateView, int]:
