@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from tests.support.budget import SOAK, budget
+from tests.support.characters import know_utf_8
 from tests.support.clusters.slurm import NEEDED, slurm_cluster
 from tests.support.daemons.forked import BEGUN
 from tests.support.forecasting import of_few_trees
@@ -37,6 +38,7 @@ settings.register_profile(
     "suite", max_examples=budget(ci=30, soak=1000), deadline=None, derandomize=True
 )
 settings.load_profile("suite")
+know_utf_8()
 if not SOAK:
     # Hypothesis also draws numbers and texts from the source of every module of the project that
     # the process has imported. Here these are thousands: a draw can take a millisecond, and the

@@ -32,7 +32,7 @@ from tests.support.budget import budget
 from tests.support.daemons.daemons import job, until
 
 JOBS = 200
-PROCESSES = budget(ci=80, soak=200)
+PROCESSES = budget(ci=50, soak=200)
 POOLS = (Pool("a", 4), Pool("b", 4), Pool("c", 2))
 PLENTY = (Node("local", tuple(range(10))),)
 
