@@ -4,7 +4,8 @@
 
 The pieces are the first twelve with 4 pools and the first twelve with 8 that `cells_pieces` would
 take; the ten of Fig. 16 are among them. All jobs may be stopped and start over, and the first two
-days are not measured. Rows are stored in `results/replays/cells_late.json` after each piece.
+days are not measured. Rows are stored in `results/replays/cells_late.json` after each piece, with
+policies of your own in `results/replays/cells_forecasts.json`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any
 from benchmarks.common import keep
 from benchmarks.replays.cells_pieces import POOLS, philly, pieces, replayed
 
-STORE, PIECES = "replays/cells_late", 12
+STORE, OWN, PIECES = "replays/cells_late", "replays/cells_forecasts", 12
 
 
 def main() -> None:
     """Replay the pieces one after the other."""
     labels = sys.argv[1].split(",") if len(sys.argv) > 1 else ["sia-recall"]
+    store = OWN if len(sys.argv) > 1 else STORE
     rows: list[dict[str, Any]] = []
     for pools in POOLS:
         for piece in pieces(pools, PIECES):
@@ -32,7 +34,7 @@ def main() -> None:
             rows.append({"pools": pools, "piece": piece.run, "cpu_s": cpu, **found})
             print(rows[-1], flush=True)
             keep(
-                STORE, {**{label: sums(rows, label) for label in labels}, "rows": rows}, quiet=True
+                store, {**{label: sums(rows, label) for label in labels}, "rows": rows}, quiet=True
             )
 
 

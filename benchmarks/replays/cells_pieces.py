@@ -49,6 +49,7 @@ POLICIES = (
     "sia",
     "sia@peaks+survival",
     "sia@peaks+survival:0.95",
+    "sia@peaks:0.8+survival:0.96",
     "sia@random+random",
     "sia-recall",
     "sia-recall@peaks+survival",

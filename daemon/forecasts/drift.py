@@ -2,8 +2,10 @@
 
 A forecast is missed if new jobs held more GPUs at the same time than it said at the start of its
 window. A pool's forecasts drift if, for one window length and over `SPAN`, the share of missed
-forecasts is above `LIMIT`, and is above `DESIGNED` by more than chance explains (`CHANCE`). The
-drift ends when the share is at most `WELL` for each window length.
+forecasts is above `LIMIT` times the share that the forecast aims at, and is above that share by
+more than chance explains (`CHANCE`). The drift ends when the share of missed forecasts is at most
+the one aimed at, for each window length. A quantile such as 0.8 aims at 0.2, and none at less than
+`DESIGNED`.
 """
 
 from __future__ import annotations
@@ -19,20 +21,17 @@ from daemon.model.inputs import ForecastHealth
 from sia.events import Event
 from sia.wording import duration
 
-LIMIT = 0.10
-"""Share of missed forecasts above which a pool's forecasts may drift: twice the share that the
-reservation is designed for."""
-
-WELL = 0.05
-"""Share at which the drift ends: half of `LIMIT`, so that the state does not flap."""
+LIMIT = 2.0
+"""Ratio of missed forecasts to those aimed at above which a pool's forecasts may drift. They end to
+drift at half of it, so that the state does not flap."""
 
 DESIGNED = 0.05
-"""Share of missed forecasts that the reservation is designed for: one window in twenty, in which
-lenders have to wait."""
+"""Least share of missed forecasts that a reservation is designed for: one window in twenty, in
+which lenders have to wait."""
 
 CHANCE = 4.0
-"""Number of standard deviations above `DESIGNED` that chance explains. It exceeds them about once
-in 10,000 cases."""
+"""Number of standard deviations above the share aimed at that chance explains. It exceeds them
+about once in 10,000 cases."""
 
 LEAST_WINDOWS = 20
 """Minimum number of windows of one length for a verdict."""
@@ -83,9 +82,14 @@ class Drift:
         loads: Mapping[str, Sequence[int]],
         width: Callable[[str, int], int] | None = None,
         why: Mapping[str, str] | None = None,
+        designed: float = DESIGNED,
     ) -> None:
-        """Start at `now` (seconds) with the current forecasts; `why` has pools with drift."""
+        """Start at `now` (seconds) with the current forecasts; `why` has pools with drift.
+
+        `designed` is the share of missed forecasts that they aim at.
+        """
         self.why = dict(why or {})
+        self._designed = max(DESIGNED, designed)
         self._now = now
         self._pools = list(loads)
         self._spans = {each: max(SPAN, LEAST_WINDOWS * each) for each in windows}
@@ -120,8 +124,9 @@ class Drift:
             share = tally.missed / tally.total if tally.total else 0.0
             enough = tally.total >= LEAST_WINDOWS and len(tally.slices) >= SEEN
             known |= enough
-            well &= not enough or share <= WELL
-            if enough and share > LIMIT and tally.missed > _by_chance(tally.total):
+            well &= not enough or share <= self._designed
+            chance = _by_chance(self._designed, tally.total)
+            if enough and share > LIMIT * self._designed and tally.missed > chance:
                 worst = worst or (
                     f"{tally.missed} of {tally.total} forecasts for {duration(window)} fell short "
                     f"in {duration(span)}"
@@ -138,6 +143,6 @@ def unwatched(book: Book) -> list[ForecastHealth]:
     return [ForecastHealth()] if drifts else []
 
 
-def _by_chance(total: int) -> float:
-    """Return how many of `total` forecasts may be too low by chance alone."""
-    return DESIGNED * total + CHANCE * sqrt(DESIGNED * (1.0 - DESIGNED) * total)
+def _by_chance(share: float, total: int) -> float:
+    """Return how many of `total` forecasts may be too low by chance, if `share` should be."""
+    return share * total + CHANCE * sqrt(share * (1.0 - share) * total)

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from daemon.engine.engine import Engine, Step
 from daemon.engine.guardrails import DRIFT
+from daemon.forecasts.drift import DESIGNED, Drift, unwatched
 from daemon.forecasts.drift import SPAN as DRIFTED
-from daemon.forecasts.drift import Drift, unwatched
 from daemon.forecasts.history import SPAN, JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
 from daemon.model.book import Book, JobRecord
@@ -156,6 +156,7 @@ class Predictors(NamedTuple):
         forecaster = Forecaster(
             run_times, loads, updates=needs.updates, forgets=loads is not None and kind.forgets,
             stated_by_pool=loads is not None and kind.stated_by_pool,
+            designed=DESIGNED if choice.load_quantile is None else 1.0 - choice.load_quantile,
         )  # fmt: skip
         forecaster.hear(story, begins)
         return forecaster
@@ -331,20 +332,20 @@ class ForecastService:
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
         watched = forecaster.stated_by_pool and self.drift != "off"
-        self._drift = self._watch(engine, story.end) if watched else None
+        self._drift = self._watch(engine, story.end, forecaster.designed) if watched else None
         self._drifting = set() if self._drift is None else set(self._drift.why)
         digest = book.model if model is None else model.checksum
         if digest != book.model or label != book.adopted:
             self._news.append(ModelChanged("loads", digest, wanted.why, label))
         self.wake()
 
-    def _watch(self, engine: Engine, now: float) -> Drift:
+    def _watch(self, engine: Engine, now: float, designed: float) -> Drift:
         """Return a drift detector for forecasts from now on."""
         state, book = engine.core.state, engine.book
         why = {name: pool.drift for name, pool in book.pools.items() if pool.drift}
         loads = {name: tuple(pool.load) for name, pool in state.pools.items()}
         width = None if state.places is None else state.places.gpus
-        return Drift(max(now, state.now), state.options.windows, loads, width, why)
+        return Drift(max(now, state.now), state.options.windows, loads, width, why, designed)
 
     def record(self, pool: str) -> list[tuple[int, int]]:
         """Return results of a pool's forecasts (see `Drift.record`); empty if not checked."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from daemon.engine.engine import Step
+from daemon.forecasts.drift import DESIGNED
 from daemon.forecasts.history import JournalHistory
 from daemon.model.book import Book
 from daemon.model.inputs import Estimated, Foreseen, Input, Submit
@@ -58,6 +59,7 @@ class Forecaster:
         forgets: Whether `forget` has an effect.
         stated_by_pool: Whether there are forecasts of loads, which are to hold for each pool by
             itself.
+        designed: The share of forecasts of loads that are to be too low.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class Forecaster:
         updates: bool,
         forgets: bool = False,
         stated_by_pool: bool = False,
+        designed: float = DESIGNED,
     ) -> None:
         """Use these predictors; with `updates`, estimates of pending jobs may change."""
         self._run_times, self._loads, self._updates = run_times, loads, updates
-        self.forgets, self.stated_by_pool = forgets, stated_by_pool
+        self.forgets, self.stated_by_pool, self.designed = forgets, stated_by_pool, designed
         self._jobs: dict[str, _KnownJob] = {}  # by core id
         self._asked: dict[str, Job] = {}  # queried jobs whose submission may yet be refused
         self._stale: dict[

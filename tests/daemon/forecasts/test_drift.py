@@ -48,6 +48,19 @@ def test_a_pool_drifts_by_its_own_misses_and_recovers_once_they_are_few():
     assert hour > LEAST_WINDOWS + SLICES - 2
 
 
+def test_a_bolder_quantile_may_be_missed_more_often():
+    """Every third forecast is too low: by chance for the quantile 0.8, and not for 0.95."""
+    careful, bold = watched(), watched(designed=0.2)
+    for hour in range(2 * SLICES):
+        events = burst(hour * HOUR + 10.0, hour, gpus=2 if hour % 3 else 3)
+        careful.hear(events)
+        bold.hear(events)
+    assert (list(careful.why), list(bold.why)) == (["b"], [])
+    for hour in range(2 * SLICES, 4 * SLICES):
+        bold.hear(burst(hour * HOUR + 10.0, hour))
+    assert list(bold.why) == ["b"]
+
+
 def test_a_single_bad_morning_is_not_drift():
     drift = Drift(0.0, (300.0,), {"b": (2,)})
     for n in range(11 * 12):  # eleven hours of windows of five minutes, all missed
