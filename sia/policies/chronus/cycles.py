@@ -130,16 +130,19 @@ class Cycles:
         First come running jobs that would lose their work, then jobs that have waited for
         `patience`, then the jobs with the least work left.
         """
-        if job.stream is not None and job.job.preemptible == RESTART:
-            return 0, 0.0, job.arrival
-        since = job.job.submit if not job.runs else job.start
-        if self.params.patience and job.stream is None and now - since >= self.params.patience:
-            return 1, 0.0, job.arrival
+        if job.stream is not None:
+            if job.job.preemptible == RESTART:
+                return 0, 0.0, job.arrival
+        elif self.params.patience:
+            since = job.start if job.runs else job.job.submit
+            if now - since >= self.params.patience:
+                return 1, 0.0, job.arrival
         return 2, self._left(job, now), job.arrival
 
     def _left(self, job: JobStateView, now: float) -> float:
         """Return the remaining work in seconds; one lease if the estimate is used up."""
-        return float(self.params.be) if is_up(job, now) else job.run_time - job.work(now)
+        left = job.run_time - job.work(now)
+        return float(self.params.be) if left <= ROUNDING and is_up(job, now) else left
 
     def _idle_promised(self, book: LeaseBook, now: float) -> list[JobStateView]:
         """Return the guaranteed jobs without a lease now, by ascending slack."""
