@@ -159,7 +159,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
     policy = usual_policy(stops) if section.policy is None else section.policy
     forecast = section.forecast
     if forecast is None:
-        forecast = usual_forecast(policy, cells=bool(section.cells))
+        trained = section.retrain is not None  # the site asks for a choice of models
+        forecast = usual_forecast(policy, cells=bool(section.cells) and not trained)
     return Config(
         database=database_of(section.database, state),
         token_file=state / section.token_file,

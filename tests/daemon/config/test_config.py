@@ -384,6 +384,8 @@ def test_sia_in_cells_uses_careful_run_times_unless_the_site_names_a_forecast(tm
     written(tmp_path, f"types = [{kinds}]", "cells.toml")
     unasked = config(tmp_path, "[daemon]\ncells = 'cells.toml'")
     assert (unasked.forecast, unasked.chosen_by_backtest) == ("peaks+survival:0.95", False)
+    trained = config(tmp_path, "[daemon]\ncells = 'cells.toml'\nretrain = '1d'")
+    assert (trained.forecast, trained.chosen_by_backtest) == ("peaks+survival", True)
     named = config(tmp_path, "[daemon]\ncells = 'cells.toml'\nforecast = 'peaks+boosted'")
     assert (named.forecast, named.chosen_by_backtest) == ("peaks+boosted", False)
     stopping = "[daemon]\ncells = 'cells.toml'\npreemptible = 'restart'"
