@@ -77,8 +77,8 @@ USUAL_FORECAST = "peaks+survival"
 CELLS_FORECAST = "peaks+survival:0.95"
 """Default forecast of `sia` in a cluster with cells, where one guest that outlasts its window makes
 a whole queue late: of 104,808 jobs of Philly it delays 84, and `peaks+survival` 1,841
-(docs/understand/cells.md). No other is chosen, because the replays that choose a
-forecast know no cells."""
+(docs/understand/cells.md). No other is chosen unless the site sets `retrain`, because the replays
+that choose a forecast know no cells."""
 
 CLUSTER = "main"
 """Default name of the cluster."""
