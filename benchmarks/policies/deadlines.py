@@ -9,9 +9,10 @@ at most 48 GPUs, with run times cut at two days, on 48 GPUs. These commands make
 
 Draws whose load on 48 GPUs over the four days is not within 1.00 to 1.04 are passed over. Deadlines
 are 1.2 to 2 run times after the submission; estimates are true. `--above 300` leaves out the jobs
-of up to 300 s, as the workloads of the paper do; their load is next to nothing. Prints a line for
-each piece, mix and policy as JSON, and means with intervals at the end:
-python -m benchmarks.policies.deadlines. `--keep` adds the lines to the stored results
+of up to 300 s, as the workloads of the paper do; their load is next to nothing. `--little-work`
+gives the solver a fiftieth of its usual work for each program; with the usual one, replays with
+trials take too long. Prints a line for each piece, mix and policy as JSON, and means with intervals
+at the end: python -m benchmarks.policies.deadlines. `--keep` adds the lines to the stored results
 (benchmarks/results/policies/chronus_pieces.json).
 """
 
@@ -20,13 +21,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 from multiprocessing import Pool as Processes
 from statistics import mean, stdev
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from benchmarks.common import RESULTS, TRACES, keep
+from benchmarks.policies.chronus_figures import LIMIT
 from replay.deadlines.rewards import GUARANTEED, UNGUARANTEED, deadline_measures
 from replay.deadlines.workloads import PHILLY_WEEKS, Mix, with_deadlines
 from replay.logs.read import read_pools, read_trace
@@ -34,6 +39,7 @@ from replay.logs.slice import merged, shortened, slice_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
 from sia.model import Options, Pool
+from sia.policies.chronus import promises
 
 DAY = 86400.0
 GPUS, DAYS, SHARE, LONGEST = 48, 4, 6.0, 2 * DAY
@@ -57,6 +63,8 @@ class Piece(NamedTuple):
     trace: Trace
     above: float = 0.0
     resume_cost: float = 0.0
+    little_work: bool = False
+    """Whether the solver gets a fiftieth of its usual work for each program."""
 
 
 def pieces(log: Trace, table: PoolTable, mix: Mix) -> Iterator[tuple[int, int, float, Trace]]:
@@ -87,7 +95,9 @@ def measured(piece: Piece) -> dict[str, Any]:
     """Replay a piece, and return what came of its deadlines."""
     trace, table = piece.trace, PoolTable([Pool("all", GPUS)])
     settings = Settings([piece.policy], options=Options(resume_cost=piece.resume_cost))
-    found = replay_one(trace, table, piece.policy, settings, None)
+    little = partial(patch.object, promises, new=LIMIT) if piece.little_work else nullcontext
+    with little("LIMIT"), little("SOON"):
+        found = replay_one(trace, table, piece.policy, settings, None)
     measures = deadline_measures(trace, found.ends)
     labels = [found.promises[a.job.id].label for a in trace.arrivals if a.job.id in found.promises]
     kept = sum(
@@ -102,6 +112,7 @@ def measured(piece: Piece) -> dict[str, Any]:
     return {
         "day": piece.day, "seed": piece.seed, "load": round(piece.load, 3), "mix": piece.mix,
         "above": piece.above, "resume_cost": piece.resume_cost, "policy": piece.policy,
+        **({"little_work": True} if piece.little_work else {}),
         "jobs": len(trace.arrivals), "slo_jobs": measures["slo_jobs"],
         "wdmr": round(measures["wdmr"], 5), "best_effort_avg_jct_s": round(jct, 1),
         "guaranteed": labels.count(GUARANTEED), "refused_in_time": kept,
@@ -114,8 +125,8 @@ def add_to_results(rows: list[dict[str, Any]]) -> None:
     name = "policies/chronus_pieces"
     path = RESULTS / f"{name}.json"
     known = json.loads(path.read_text())["rows"] if path.exists() else []
-    keys = "day", "seed", "mix", "above", "resume_cost", "policy"
-    found = {tuple(row[key] for key in keys): row for row in [*known, *rows]}
+    keys = "day", "seed", "mix", "above", "resume_cost", "policy", "little_work"
+    found = {tuple(row.get(key, False) for key in keys): row for row in [*known, *rows]}
     keep(name, {"rows": [found[key] for key in sorted(found)]}, quiet=True)
 
 
@@ -126,6 +137,7 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0, help="pieces to pass over first")
     parser.add_argument("--above", type=float, default=0.0, help="only longer jobs, in seconds")
     parser.add_argument("--resume-cost", type=float, default=0.0, help="seconds")
+    parser.add_argument("--little-work", action="store_true", help="a fiftieth of work a program")
     parser.add_argument("--keep", action="store_true", help="add the rows to the stored results")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--policy", default=",".join(POLICIES))
@@ -137,7 +149,7 @@ def main() -> None:
     tasks = [
         Piece(
             *(day, seed, load, mix, policy),
-            *(longer(trace, given.above), given.above, given.resume_cost),
+            *(longer(trace, given.above), given.above, given.resume_cost, given.little_work),
         )
         for of_mix in islice(drawn, given.skip, given.skip + given.pieces)
         for mix, (day, seed, load, trace) in zip(mixes, of_mix, strict=True)
