@@ -171,7 +171,7 @@ def _senses(label: str, policy: str, parts: list[str]) -> Choice:
         name, colon, percent = parts[2].partition(":")
         if name != GUARD:
             raise KeyError(f"{label!r}: the third part must be {GUARD} (got {name!r})")
-        guard = _number(label, percent, 100.0) if colon else MAX_SLOWED_PCT
+        guard = _number(label, GUARD, percent, 100.0) if colon else MAX_SLOWED_PCT
     return Choice(policy, forecast, durations, load_quantile, run_time_quantile, guard)
 
 
@@ -185,16 +185,16 @@ def _quantile(label: str, part: str, group: str) -> tuple[str, float | None]:
     if not _class(group, name).takes_quantile:
         able = ", ".join(with_quantile(group))
         raise KeyError(f"{label!r}: {name} takes no quantile; only {able} do")
-    return name, _number(label, quantile, 1.0)
+    return name, _number(label, name, quantile, 1.0)
 
 
-def _number(label: str, text: str, most: float) -> float:
+def _number(label: str, name: str, text: str, most: float) -> float:
     try:
         number = float(text)
     except ValueError:
         number = -1.0
     if not 0 < number < most:
-        raise KeyError(f"{label!r}: must be between 0 and {most:g} (got {text!r})")
+        raise KeyError(f"{label!r}: {name}:NUMBER must be between 0 and {most:g} (got {text!r})")
     return number
 
 

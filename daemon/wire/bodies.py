@@ -279,7 +279,7 @@ def _no_json(why: str) -> ProblemError:
 def _unread(error: Exception, where: str) -> ProblemError:
     """Return the problem for a body that the scanner rejected."""
     if isinstance(error, RecursionError | _TooManyError):
-        return _TOO_DEEP
+        return _TOO_DEEP if isinstance(error, RecursionError) else _TOO_LONG
     if isinstance(error, _TwiceError):
         key = str(error)[:40]
         wrong = FieldProblem(where, f"duplicate key {key!r}", "keep one of the two")
@@ -314,10 +314,12 @@ def _after(text: str, at: int) -> ProblemError:
     return _no_json("the batch does not end with ]}")
 
 
-_TOO_DEEP = ProblemError(
+_TOO_DEEP = ProblemError(400, "too deep", "the JSON is nested too deeply", "see /v1/openapi.json")
+_TOO_LONG = ProblemError(
     400, "too deep",
-    "the JSON is nested too deeply, has too many objects, or a list or object is too long",
-    "see /v1/openapi.json",
+    "the JSON has too many objects, or a list or object is too long: "
+    f"at most {MAX_OBJECTS:,} objects, and as many members of each list or object",
+    "send less at once; see /v1/openapi.json",
 )  # fmt: skip
 _TOO_LARGE = ProblemError(
     413, "too large", f"the body has more than {MAX_VALUE:,} bytes and is not a batch of jobs",

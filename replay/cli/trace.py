@@ -19,7 +19,7 @@ from replay.logs.importers.workload import draw_jobs, read_workload
 from replay.logs.limits import MAX_DRAWN, MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
 from replay.logs.regimes import parse_mode
-from replay.logs.slice import merged, shortened, slice_trace
+from replay.logs.slice import merged, scaled_pools, shortened, slice_trace
 from replay.logs.trace import PoolTable, Trace, largest_load
 from replay.run.output import whole_folder, write_pools, write_trace
 from replay.synthetic.cloud import make_cloud
@@ -280,7 +280,7 @@ def slice_(
     piece, small = slice_trace(found, table, begin=begin, end=begin + length, pools=chosen)
     piece = shortened(piece, inf if longest is None else longest, widest)
     if scaled is not None:  # to the jobs as they are now
-        piece, small = slice_trace(piece, small, begin=0, end=length, pools=chosen, loads=scaled)
+        small = scaled_pools(piece, small, scaled, length)
     if merge is not None:
         piece, small = merged(piece, merge)
     _write(out, "trace.csv", piece, small, log, pools)

@@ -44,12 +44,19 @@ def slice_trace(
     part = _cut(trace, begin, end, pools)
     if loads is None:
         return part, _own_quotas(table, begin, end, set(pools))
-    work = dict.fromkeys(pools, 0.0)
-    for arrival in part.arrivals:
+    return part, scaled_pools(part, table, loads, end - begin)
+
+
+def scaled_pools(
+    trace: Trace, table: PoolTable, loads: Mapping[str, float], length: float
+) -> PoolTable:
+    """Return the pools of `loads`, with quotas on which the jobs of the log make up these loads."""
+    work = dict.fromkeys(loads, 0.0)
+    for arrival in trace.arrivals:
         work[arrival.job.pool] += arrival.job.width * arrival.duration
-    scaled = {name: scaled_quota(work[name], loads[name], end - begin) for name in pools}
+    scaled = {name: scaled_quota(work[name], load, length) for name, load in loads.items()}
     selected = [pool for pool in table.pools if pool.name in scaled]
-    return part, PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in selected])
+    return PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in selected])
 
 
 def shortened(trace: Trace, longest: float = inf, widest: int | None = None) -> Trace:

@@ -178,7 +178,7 @@ def _marked(settings: Settings, policy: str) -> Iterator[str]:
         cost = _cost(marked.cost)
         yield (
             f"Here {marked.percent:g} % of the jobs, drawn at random, had preemptible {cost}; "
-            f"with sia, each job must say so: sia submit --preemptible {cost}."
+            f"in the daemon each job must say so: sia submit --preemptible {cost}."
         )
 
 

@@ -24,7 +24,14 @@ def test_a_list_with_too_many_members_is_refused_before_its_members_are_checked(
     assert f"length {MAX_ARGUMENTS} or less" in counted.details.detail
     refused = problem(command=["-v"] * (MAX_OBJECTS + 1))
     assert (refused.status, refused.details.title) == (400, "too deep")
-    assert "a list or object is too long" in refused.details.detail
+    assert "a list or object is too long: at most 10,000 objects" in refused.details.detail
+
+
+def test_json_that_is_nested_too_deeply_is_refused_without_a_word_on_lists():
+    body = b"[" * 50_000 + b"]" * 50_000
+    with pytest.raises(ProblemError) as raised:
+        decoded(body, msgspec.json.Decoder(JobRequest), JobRequest)
+    assert raised.value.details.detail == "the JSON is nested too deeply"
 
 
 def test_a_long_list_is_found_inside_other_values():

@@ -382,6 +382,20 @@ def test_quotas_are_scaled_to_the_jobs_of_a_piece_as_they_are_cut(tmp_path):
     assert (tmp_path / "piece" / "pools.csv").read_text().splitlines()[1].startswith("a,3")
 
 
+def test_a_piece_with_scaled_quotas_says_where_it_begins_and_which_run_times_were_cut(tmp_path):
+    (tmp_path / "log.csv").write_text(
+        "job_id,pool,submit,width,duration\nearly,a,0,1,60\nlong,a,4000,1,9000\n"
+    )
+    (tmp_path / "pools.csv").write_text("pool,quota\na,8\n")
+    done = sia("trace", "slice", "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv",
+               "--from", "1h", "--length", "1h", "--load", 1, "--longest", "15m",
+               "--out", tmp_path / "piece")  # fmt: skip
+    assert done.stdout.splitlines()[1:] == [
+        "note: second 0 of this slice is second 3,600 of the log",
+        "note: 1 run time cut at 15 m",
+    ]
+
+
 def test_jobs_outside_a_piece_are_counted_by_reason():
     piece, _ = slice_trace(MONTH, CLUSTER, begin=100, end=200, pools=["a", "c"])
     assert piece.dropped == Counter(
