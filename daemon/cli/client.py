@@ -55,6 +55,12 @@ OTHER_HOST, OTHER_ADDRESS = 62, 64
 """OpenSSL's error codes for a certificate of another host name or address."""
 
 
+class _Mend(msgspec.Struct):
+    """The fix of one wrong value in a refusal."""
+
+    mend: str
+
+
 class DeniedError(ClickException):
     """The daemon refused the request."""
 
@@ -68,9 +74,16 @@ class DeniedError(ClickException):
 
 
 def _says_all(details: Mapping[str, Any]) -> bool:
-    """Return whether `detail` has the fix of each wrong value, so that nobody must look it up."""
-    mends = [error["mend"] for error in details.get("errors", ())]
-    return bool(mends) and all(mend and mend in details["detail"] for mend in mends)
+    """Return whether `detail` has the fix of each wrong value, so that nobody must look it up.
+
+    False for errors of another form, which a proxy in front of the daemon may answer.
+    """
+    try:
+        errors = msgspec.convert(details.get("errors", ()), tuple[_Mend, ...])
+    except msgspec.ValidationError:
+        return False
+    said = str(details.get("detail", ""))
+    return bool(errors) and all(error.mend and error.mend in said for error in errors)
 
 
 class UnreachableError(ClickException):

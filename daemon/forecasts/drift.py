@@ -22,8 +22,8 @@ from sia.events import Event
 from sia.wording import duration
 
 LIMIT = 2.0
-"""Ratio of missed forecasts to those aimed at above which a pool's forecasts may drift. They end to
-drift at half of it, so that the state does not flap."""
+"""A pool's forecasts may drift if the share of missed ones is more than this many times the share
+aimed at. The drift ends at half of that, so that the state does not flap."""
 
 DESIGNED = 0.05
 """Least share of missed forecasts that a reservation is designed for: one window in twenty, in

@@ -40,8 +40,8 @@ BOOK_EVERY = 32
 of the time, because clocks and rows stay in the processor's cache."""
 
 BOOK_AHEAD = 256
-"""Number of queued events and decisions from which they are processed beside the steps, so that a
-step that books has not many left. 300 guests that were stopped would take it 1.5 ms."""
+"""Number of queued events and decisions from which they are processed between the steps, so that a
+step that books finds few of them: one step may stop hundreds of guests."""
 
 KEEP_OVER = 10_000
 """Maximum number of ended jobs of a pool that have not started in the virtual clock yet; each takes

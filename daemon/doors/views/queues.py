@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from daemon.answers.explain.explain import waiting_in
 from daemon.model.book import Book, JobRecord, job_of
 from daemon.model.job import JobPhase
 from sia.core.core import Core
-from sia.core.guard import ask
+from sia.core.guard import PolicyFailedError, ask
 from sia.explain.glance import missing_quota
 from sia.wording import counted
 
@@ -127,7 +128,9 @@ def shortly(core: Core, place: QueuePosition) -> str:
     if job is None:
         return f"pool {record.spec.pool} is on hold"
     if not core.policy.queued:
-        awaited = ask(core.policy, "awaits", job)
+        awaited = None
+        with suppress(PolicyFailedError):  # component `policy` reports it with the next decision
+            awaited = ask(core.policy, "awaits", job)
         return f"waiting for {'idle GPUs' if awaited is None else awaited.what}"
     if position is not None and position > 1:
         return f"{counted(position - 1, 'job')} ahead of it"

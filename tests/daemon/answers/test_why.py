@@ -312,6 +312,8 @@ def test_under_chronus_a_job_waits_for_gpus_and_the_next_cycle_and_not_in_a_queu
     assert f"By the rules of the policy, it waits for {cycle} (in 4 m 59 s)" in said.words
     assert "ahead" not in " ".join([*said.words, *waits(engine.book, engine.core, record)])
     assert shortly(engine.core, QueuePosition(record, 3)) == f"waiting for {cycle}"
+    with patch.object(type(engine.core.policy), "awaits", side_effect=ZeroDivisionError):
+        assert shortly(engine.core, QueuePosition(record, 3)) == "waiting for idle GPUs"
 
 
 def test_a_job_that_lacks_nothing_waits_for_the_next_decision():

@@ -451,6 +451,12 @@ def test_eta_says_when_the_turn_of_a_guest_is_expected():
     assert [*estimate_lines(eta)][1] == "alone   its turn comes at an unknown time"
 
 
+@pytest.mark.parametrize("errors", [[{"message": "x"}], "x", [1], None, {"mend": "x"}])
+def test_a_refusal_of_a_proxy_with_errors_of_its_own_is_shown(errors):
+    denied = client.DeniedError(502, {"detail": "no route", "mend": "wait", "errors": errors})
+    assert denied.message == "no route; wait"
+
+
 def test_a_missing_estimate_is_said_once():
     why = "not known yet: 10 jobs must have run first, and 3 have"
     eta = {"id": "j", "pool": "a", "phase": "pending", "now": 100.0, "why": why}
