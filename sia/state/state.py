@@ -300,7 +300,9 @@ class PoolState:
             last = sequence
         for sequence, waits in self.out_of_order.items():
             assert waits.sequence == sequence, self.name
-        for waits in self.waiting():
+        waiting = self.waiting()
+        assert self.head is (waiting[0] if waiting else None), self.name
+        for waits in waiting:
             assert waits.stream is None, self.name
             assert waits.pool is self, self.name
             assert waits.width == waits.job.width, self.name

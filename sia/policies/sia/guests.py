@@ -174,13 +174,12 @@ class Candidates:
         return pool if self._by_pool else None
 
     def check(self, expected: set[int]) -> None:
-        """Assert that exactly these jobs are queued, each once. O(n)."""
-        queued = [
-            job
-            for queues in self._queues.values()
-            for queue in queues.values()
-            for job in queue.ranks
-        ]
+        """Assert that exactly these jobs are queued, each once, and which are first. O(n)."""
+        all_queues = [queue for queues in self._queues.values() for queue in queues.values()]
+        for queue in all_queues:
+            first = min((rank, job) for job, rank in queue.ranks.items())
+            assert queue.first() == first, self._group.name
+        queued = [job for queue in all_queues for job in queue.ranks]
         assert len(queued) == len(self.jobs), self._group.name
         assert set(queued) == self.jobs.keys() == expected, self._group.name
 
