@@ -278,13 +278,15 @@ def _no_json(why: str) -> ProblemError:
 
 def _unread(error: Exception, where: str) -> ProblemError:
     """Return the problem for a body that the scanner rejected."""
-    if isinstance(error, RecursionError | _TooManyError):
-        return _TOO_DEEP if isinstance(error, RecursionError) else _TOO_LONG
+    name, _, number = where.removeprefix("/").partition("/")
+    at = f"{name}[{number}]" if number else name or "the body"
+    if isinstance(error, RecursionError):
+        return ProblemError(400, "too deep", f"{at}: is nested too deeply", _SEE)
+    if isinstance(error, _TooManyError):
+        return ProblemError(400, "too deep", f"{at}: {_TOO_LONG}", f"send less at once; {_SEE}")
     if isinstance(error, _TwiceError):
         key = str(error)[:40]
         wrong = FieldProblem(where, f"duplicate key {key!r}", "keep one of the two")
-        name, _, number = where.removeprefix("/").partition("/")
-        at = f"{name}[{number}]" if number else name or "the body"
         what = f"{at}: {wrong.detail}"
         return ProblemError(422, "invalid", what, wrong.mend, errors=[wrong])
     why = str(error)
@@ -314,13 +316,11 @@ def _after(text: str, at: int) -> ProblemError:
     return _no_json("the batch does not end with ]}")
 
 
-_TOO_DEEP = ProblemError(400, "too deep", "the JSON is nested too deeply", "see /v1/openapi.json")
-_TOO_LONG = ProblemError(
-    400, "too deep",
-    "the JSON has too many objects, or a list or object is too long: "
-    f"at most {MAX_OBJECTS:,} objects, and as many members of each list or object",
-    "send less at once; see /v1/openapi.json",
-)  # fmt: skip
+_SEE = "see /v1/openapi.json"
+_TOO_LONG = (
+    "has too many objects, or a list or object is too long: "
+    f"at most {MAX_OBJECTS:,} objects, and as many members of each list or object"
+)
 _TOO_LARGE = ProblemError(
     413, "too large", f"the body has more than {MAX_VALUE:,} bytes and is not a batch of jobs",
     'write long data to a file, or send jobs as {"jobs": [...]}',

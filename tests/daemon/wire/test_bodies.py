@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from daemon.wire.bodies import decoded
+from daemon.wire.bodies import at_once, decoded, read_batch
 from daemon.wire.jobs import MAX_ARGUMENTS, JobRequest
 from daemon.wire.limits import MAX_OBJECTS
 from daemon.wire.problems import ProblemError
@@ -31,7 +31,7 @@ def test_json_that_is_nested_too_deeply_is_refused_without_a_word_on_lists():
     body = b"[" * 50_000 + b"]" * 50_000
     with pytest.raises(ProblemError) as raised:
         decoded(body, msgspec.json.Decoder(JobRequest), JobRequest)
-    assert raised.value.details.detail == "the JSON is nested too deeply"
+    assert raised.value.details.detail == "the body: is nested too deeply"
 
 
 def test_a_long_list_is_found_inside_other_values():
@@ -41,3 +41,15 @@ def test_a_long_list_is_found_inside_other_values():
 def test_an_object_with_too_many_keys_is_refused():
     assert problem(tags={str(i): "" for i in range(MAX_OBJECTS)}).status == 422
     assert problem(tags={str(i): "" for i in range(MAX_OBJECTS + 1)}).status == 400
+
+
+def test_the_job_of_a_batch_with_a_list_that_is_too_long_is_named():
+    jobs = [{"pool": "vision"}, {"pool": "vision", "command": ["-v"] * (MAX_OBJECTS + 1)}]
+    with pytest.raises(ProblemError) as raised:
+        at_once(
+            read_batch(
+                json.dumps({"jobs": jobs}).encode(), msgspec.json.Decoder(JobRequest), JobRequest,
+                dict,
+            )
+        )  # fmt: skip
+    assert raised.value.details.detail.startswith("jobs[1]: has too many objects, or a list")
