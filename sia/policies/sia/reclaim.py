@@ -314,7 +314,7 @@ class SiaReclaim(Sia):
     def _is_at_rest(self, group: GroupStateView) -> bool:
         """Return whether nobody of a group can start or be stopped now. O(1).
 
-        That is so after two passes in five on pieces of Philly.
+        This holds in two of five passes on pieces of Philly.
         """
         own = self._lendings[group]
         if own.claims or own.behind:
