@@ -178,7 +178,7 @@ class JobWhy(Struct, omit_defaults=True):
     id: str
     pool: str
     phase: JobPhase
-    time: Annotated[float, Meta(description="Time of the explained state.")]
+    time: Annotated[float, Meta(description="Time of the explanation.")]
     words: Annotated[list[str], Meta(description="The explanation in sentences.")]
     exact: Annotated[
         bool,

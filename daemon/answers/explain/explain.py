@@ -66,14 +66,16 @@ def explain(
     record: JobRecord,
     who: Principal,
     why: Callable[[Core, JobState], Explanation] = explain_start,
+    now: float = -inf,
 ) -> JobWhy:
     """Explain the state of a job; `why` finds the obstacles of a pending job.
 
+    `now` is the time of the question: hours may have passed since the engine's last step.
     With the default `why`, which makes trials, this costs decision passes and copies of the core.
     Jobs of pools that the caller may not see are not named individually.
     """
     spec = record.spec
-    found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, [])
+    found = JobWhy(spec.id, spec.pool, record.phase, max(now, core.state.now), [])
     if record.phase.over:
         found.words = over_words(record)
         return found
@@ -106,7 +108,7 @@ def explain(
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
-    found.words = _waits_outside(book, record) or run_words(record, core.state.now)
+    found.words = _waits_outside(book, record) or run_words(record, found.time)
     found.words += [*planned, *turn_words(found.turn, found.time, running=runs)]
     found.words += [*outlook_words(found.outlook, found.time), *stops]
     return found

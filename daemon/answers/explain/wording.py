@@ -220,7 +220,7 @@ def _end(each: EndingJob, now: float) -> str:
         return f"jobs of {each.pool} ({counted(each.gpus, 'GPU')})"
     if each.end is None:
         return f"job {each.job} (at an unknown time)"
-    if each.late:
+    if each.late or each.end < now:
         return f"job {each.job} (later than expected already)"
     return f"job {each.job} (expected in {duration(each.end - now)})"
 
@@ -269,7 +269,7 @@ def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]
     when = (
         "comes at an unknown time"
         if turn.time is None
-        else f"is expected in {duration(turn.time - now)}"
+        else f"is expected in {duration(max(0.0, turn.time - now))}"
     )
     if turn.guest:
         stopped = "until then it may be stopped when the turn of another job comes"

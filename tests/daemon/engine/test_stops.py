@@ -555,10 +555,10 @@ def test_gains_and_costs_of_recall_are_counted(cost, lost):
     assert (found.stops, found.ran, found.lost, found.left) == (1, 460.0, 2 * lost, 770.0)
 
 
-def words(story, job_id):
+def words(story, job_id, now=0.0):
     engine = story.engine
     who = Principal("op", Role.OPERATOR, frozenset())
-    return explain(engine.book, engine.core, story.record(job_id), who).words
+    return explain(engine.book, engine.core, story.record(job_id), who, now=now).words
 
 
 def test_why_mentions_stops():
@@ -646,6 +646,13 @@ def test_why_says_who_is_a_guest_and_when_its_turn_is_expected():
     assert f"{alone} is expected in 8 m 8 s" in words(story, "guest")
     view = turn_of(story.engine.core, story.record("guest"))
     assert view == TurnView(500.0, came=False, guest=False)
+
+
+def test_why_counts_from_the_question_where_nothing_has_happened_for_a_while():
+    story = guests_and_owner()
+    assert "came 1 m 40 s ago" in words(story, "own", now=100.0)[-1]
+    assert "is expected in 6 m 40 s" in words(story, "guest", now=100.0)[-1]
+    assert "is expected in 0 s" in words(story, "guest", now=600.0)[-1], "its pass is to come"
 
 
 def test_turns_guests_stops_and_waste_are_counted_by_pool():

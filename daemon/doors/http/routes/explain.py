@@ -72,17 +72,19 @@ class WhyRoutes:
             if record is None:
                 raise no_job(job_id)
             await service.settled()
-        core, who = service.engine.core, who_asks(request)
+        core, who, now = service.engine.core, who_asks(request), service.clock.now()
         if waiting_in(core, record) is None:
-            return answer(explain(service.book, core, record, who))
+            return answer(explain(service.book, core, record, who, now=now))
         try:
             found = await child_worker(
-                lambda: json.encode(explain(service.book, core, record, who, explain_in_copies)),
+                lambda: json.encode(
+                    explain(service.book, core, record, who, explain_in_copies, now)
+                ),
                 seconds=WHY_SECONDS, nice=WHY_NICE,
                 settled=service.settled, line=self._line,
             )  # fmt: skip
         except UnavailableError:  # too many questions, or a timeout: answer without trials
-            return answer(explain(service.book, core, record, who, at_first_sight))
+            return answer(explain(service.book, core, record, who, at_first_sight, now))
         return answer(json.decode(found, type=JobWhy))
 
 
