@@ -200,6 +200,7 @@ class Wire(aiomqtt.Client):
 
     def _begin(self, sock: Any) -> None:
         if self._is(sock):
+            forget(self._loop, sock)
             self._loop.add_reader(sock, self._read)
             self._misc_task = self._loop.create_task(self._misc_loop())
 
@@ -292,6 +293,17 @@ class Wire(aiomqtt.Client):
         future = self._unconfirmed.pop(mid, None)
         if future is not None and not future.done():
             future.set_result(reason_code.value)
+
+
+def forget(loop: asyncio.AbstractEventLoop, sock: Any) -> None:
+    """Remove what the loop has registered for an earlier socket with the number of this new one.
+
+    The connecting thread may close a socket before the loop has removed its reader or writer. The
+    system then forgets the number but the loop does not, and would never read the new socket.
+    """
+    for remove in (loop.remove_reader, loop.remove_writer):
+        with suppress(OSError):  # the system does not know the number; the loop now forgets it, too
+            remove(sock)
 
 
 def _came(connected: asyncio.Future[None]) -> bool:
