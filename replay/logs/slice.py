@@ -50,7 +50,10 @@ def slice_trace(
 def scaled_pools(
     trace: Trace, table: PoolTable, loads: Mapping[str, float], length: float
 ) -> PoolTable:
-    """Return the pools of `loads`, with quotas on which the jobs of the log make up these loads."""
+    """Return the pools that `loads` names, with quotas that give each pool its load.
+
+    A load is the fraction of the quota that the pool's jobs need over `length` seconds.
+    """
     work = dict.fromkeys(loads, 0.0)
     for arrival in trace.arrivals:
         work[arrival.job.pool] += arrival.job.width * arrival.duration

@@ -16,7 +16,7 @@ from sia.wording import NONE, counted, duration
 FAR = "not within a week,"
 UNKNOWN = "not known yet,"
 YET = "not known yet: "
-"""Begin of a reason for which `no estimate` already says the same."""
+"""Start of a reason. It is left out after `no estimate`, which says the same."""
 
 APART = ", before a change"
 """Marks rows of estimates that were made before the policy's options changed."""

@@ -21,13 +21,13 @@ from replay.logs.trace import Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Job
-from tests.daemon.forecasts.test_forecasting import MONDAY, SETUP, World, job
 from tests.replay.logs.test_gavel import ROW as GAVEL
 from tests.replay.logs.test_gavel import SPEEDS
 from tests.replay.logs.test_importers import HELIOS_HEAD, HELIOS_LOG, PHILLY_LOG
 from tests.replay.logs.test_pcs import LOG as PCS
 from tests.replay.logs.test_pcs import SPEEDUPS
-from tests.support.daemons.daemons import FakeBackend, serving, setup
+from tests.support.daemons.daemons import FakeBackend, job, serving, setup
+from tests.support.daemons.forecast_world import MONDAY, SETUP, World
 from tests.support.files import written
 from tests.support.logs import PAI_JOBS, PAI_TASKS
 from tests.support.servers.databases import OnServer

@@ -23,7 +23,7 @@ def closed_behind_the_loop(loop, *, reads, writes):
 
 
 def pair_with(number):
-    """Return two connected sockets, the first of which has a number."""
+    """Return two connected sockets; the first has the given file number."""
     near, far = socket.socketpair()
     if near.fileno() != number:
         os.dup2(near.fileno(), number)
