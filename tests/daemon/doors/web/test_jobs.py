@@ -84,6 +84,8 @@ async def test_the_reason_of_a_pending_job_is_that_of_the_api(folder):
         await send(client, "runs", time_limit=600)
         await job_in(client, "runs", "running")
         await send(client, "waits", user="ann", time_limit=60, tags={"team": HOSTILE})
+        now = client.service.clock.now()
+        client.service.clock.now = lambda: now  # page and API are asked at the same time
         page = await seen(visitor, "/ui/jobs/waits")
         text = parsed(page)[1]
         why = await asked(client, "GET", "/v1/jobs/waits/why")
