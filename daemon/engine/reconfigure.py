@@ -233,16 +233,16 @@ def tuned(setup: Setup, label: str) -> Setup | Refused:
             409, "policy", f"the policy in force is {name}, not {name_of(label)}",
             f"give options of {name}, or change daemon.policy in the configuration",
         )  # fmt: skip
-    if not load(setup.policy).tunable:
-        return Refused(
-            409, "policy", f"the options of {name} cannot change while it runs",
-            "change daemon.policy in the configuration and restart",
-        )  # fmt: skip
     try:
         make(label)
     except ValueError as error:
         what, _, mend = str(error).rpartition("; ")
         return Refused(422, "policy", what or mend, mend if what else "change the option")
+    if not load(setup.policy).tunable:
+        return Refused(
+            409, "policy", f"the options of {name} cannot change while it runs",
+            "change daemon.policy in the configuration and restart",
+        )  # fmt: skip
     return replace(
         setup, policy=label, configured=setup.configured or setup.policy, before=setup.policy
     )

@@ -24,6 +24,8 @@ from sia.explain.obstacles import (
 )
 from sia.model import Stream
 
+POSITION = "Position in the pool's queue, from 1. Left out under `chronus`, which has no queue."
+
 
 class Held(Struct, frozen=True, tag="hold"):
     """The job is held. Without this obstacle the job would be released."""
@@ -189,9 +191,7 @@ class JobWhy(Struct, omit_defaults=True):
     ] = False
     obstacles: list[ObstacleView] = []
     ways: list[WayView] = []
-    position: Annotated[
-        int | None, Meta(description="Position in the queue of its pool, from 1.")
-    ] = None
+    position: Annotated[int | None, Meta(description=POSITION)] = None
     stream: Stream | None = None
     reason: Annotated[str, Meta(description="Why it was started.")] = ""
     loans: Annotated[

@@ -19,7 +19,7 @@ from daemon.model.limits import (
 )
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
-from daemon.wire.explain import PlannedView
+from daemon.wire.explain import POSITION, PlannedView
 from daemon.wire.wishes import said_by
 from replay.logs.regimes import parse_mode
 from sia.limits import (
@@ -529,9 +529,7 @@ class JobDetail(JobView, omit_defaults=True):
     regimes: tuple[Regime, ...] = ()
     iterations: int | None = None
     notes: Annotated[list[str], Meta(description=NOTES)] = []
-    position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
-        None
-    )
+    position: Annotated[int | None, Meta(description=POSITION)] = None
     waits: Annotated[
         list[str], Meta(description="Summary of why the job is pending; `/why` has the details.")
     ] = []

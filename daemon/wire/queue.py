@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from daemon.wire.estimates import EstimateView
+from daemon.wire.explain import POSITION
 from daemon.wire.jobs import JobView
 
 
@@ -14,9 +15,7 @@ class Queued(Struct, omit_defaults=True):
     """A job of the queue, with one line on why it is pending or when it ends."""
 
     job: JobView
-    position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
-        None
-    )
+    position: Annotated[int | None, Meta(description=POSITION)] = None
     waits: Annotated[str, Meta(description="Why the job is pending, in short.")] = ""
     estimate: Annotated[
         EstimateView | None, Meta(description="Estimated start and end, if available.")

@@ -186,7 +186,7 @@ def replay(
     """
     if holds_experiment(out):
         raise UserError(f"{out}: holds results of sia experiment; choose another --out")
-    table = read_pools(pools)
+    table = _table(log, pools)
     policies = chosen(policies, cells_file, nodes_file)
     refuse_idle(policies, preemptible, recall)
     check_solver(policies, solver, solver_latency)
@@ -269,6 +269,13 @@ def _speeds(path: Path | None, nodes: Sequence[GpuNode]) -> tuple[SpeedRow, ...]
             "--speeds: how fast a job runs depends on its nodes; give --nodes, or leave it out"
         )
     return read_speeds(path).rows
+
+
+def _table(log: Path, pools: Path) -> PoolTable:
+    """Read the pools file. If the log is missing too, one error names both."""
+    if not (log.exists() or pools.exists()):
+        raise UserError(f"{log} and {pools}: no such files; check the paths")
+    return read_pools(pools)
 
 
 def _refuse_empty(log: Path, pools: Path, trace: Trace) -> None:

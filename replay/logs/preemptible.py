@@ -74,9 +74,9 @@ def stops(label: str) -> bool:
 def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall: float) -> None:
     """Raise UserError if an option has no effect on any of the policies."""
     if marked is not None and not any(map(stops, policies)):
+        way = "" if marked.cost == NEVER_STOPPED else "add sia-recall to --policy, or "
         raise UserError(
-            "--preemptible: none of these policies preempts jobs; add sia-recall to --policy, or "
-            "leave --preemptible out"
+            f"--preemptible: none of these policies preempts jobs; {way}leave --preemptible out"
         )
     if recall != RECALL and not any(map(recalls, policies)):
         raise UserError(
@@ -90,7 +90,7 @@ def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
     if who and all(job.preemptible in (None, NEVER_STOPPED) for job, _ in trace.arrivals):
         trace.notes.append(
             f"no job is preemptible, so {some(who)} lends as sia does; mark jobs with "
-            "--preemptible or in column preemptible"
+            "--preemptible, like 30:5m or 30:restart, or in column preemptible"
         )
 
 

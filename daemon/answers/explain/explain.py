@@ -156,10 +156,10 @@ def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
 def position_of(core: Core, record: JobRecord) -> int | None:
     """Return a job's position in its pool's queue, from 1; None if it is in no queue.
 
-    O(pending jobs).
+    Under a policy without queues the number of jobs ahead says nothing. O(pending jobs).
     """
     job = waiting_in(core, record)
-    if job is None:
+    if job is None or not core.policy.queued:
         return None
     pool, number = job.pool, job.sequence
     return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.out_of_order)

@@ -71,8 +71,9 @@ class Waiting:
         """Yield a pool's jobs: started without GPUs, in the queue, outside because of a hold."""
         jobs = self._book.jobs
         yield from map(QueuePosition, self._turn.get(pool, ()))
+        queued = self._core.policy.queued
         for position, job in enumerate(self._core.state.pools[pool].waiting(), 1):
-            yield QueuePosition(jobs[job_of(job.job.id)], position)
+            yield QueuePosition(jobs[job_of(job.job.id)], position if queued else None)
         for job_id in self._book.pools[pool].waiting:
             yield QueuePosition(jobs[job_id])
 

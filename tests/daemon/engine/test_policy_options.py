@@ -99,7 +99,9 @@ def test_the_options_last_until_the_configuration_has_another_policy():
         (FIFO, "wfq:no=2", "has no option"),
         (FIFO, "wfq:sizes=1+2+3+4:weights=1+1+1+1+1", "5 queues, but the largest pool has 4 GPUs"),
         (FIFO, "", "has not been changed"),
-        ("fcfs", "fcfs:x=1", "cannot change while it runs"),
+        ("fcfs", "fcfs:x=1", "fcfs has no options"),
+        ("sia", "sia:risk=2", "risk must be at most 1"),
+        ("sia", "sia:risk=0.5", "the options of sia cannot change while it runs"),
     ],
 )
 def test_an_option_that_cannot_be_set_is_refused_with_the_fix(policy, label, said):

@@ -123,6 +123,7 @@ def test_an_impossible_request_for_cells_is_refused(files, tmp_path, options, me
     ("option", "policies", "said"),
     [
         (("--preemptible", "30:5m"), "fcfs,sia", "none of these policies preempts jobs; add"),
+        (("--preemptible", "30:never"), "fcfs,sia", "none of these policies preempts jobs; leave"),
         (("--recall", "0.5"), "sia,srtf", "works only with sia-recall; add it to --policy"),
     ],
 )
@@ -133,6 +134,13 @@ def test_an_option_that_has_no_effect_is_refused(files, tmp_path, command, optio
     ran = sia(*asked, "--policy", policies)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
     assert f"{option[0]}: {said}" in ran.stderr
+
+
+def test_both_missing_files_are_named_in_one_line(tmp_path):
+    log, pools = tmp_path / "jobs.csv", tmp_path / "pools.csv"
+    ran = sia("replay", "--trace", log, "--pools", pools, "--out", tmp_path / "out")
+    assert ran.returncode == 2
+    assert ran.stderr == f"sia: {log} and {pools}: no such files; check the paths\n"
 
 
 def test_marks_count_for_all_that_stop_jobs(files, tmp_path):

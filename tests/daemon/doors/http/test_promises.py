@@ -87,6 +87,12 @@ async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be
         assert not any("no promise" in line for line in why)
         why = (await asked(client, "GET", "/v1/jobs/b/why"))["words"]
         assert any("its deadline is not guaranteed: no plan" in line for line in why)
+        [b] = [each for each in (await asked(client, "GET", "/v1/queue"))["jobs"]
+               if each["job"]["id"] == "b"]  # fmt: skip
+        assert "position" not in b
+        assert b["waits"].startswith("waiting for ")
+        assert "position" not in await asked(client, "GET", "/v1/jobs/b")
+        assert "position" not in await asked(client, "GET", "/v1/jobs/b/why")
         (group,) = [each for each in (await asked(client, "GET", "/v1/plan"))["groups"]
                     if each["promised"]]  # fmt: skip
         assert group["promised"][0]["gpus"] == quota
