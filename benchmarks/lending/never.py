@@ -3,9 +3,7 @@
     python -m benchmarks.lending.never philly.csv.gz philly_pools.csv DRAW PIECES POLICY[,POLICY…]
         [WINDOWS [PERCENT]]
 
-PIECES are numbers such as 0+4+7. `whole` draws the pieces of `sia experiment --queues 8`,
-`together` those with `--from 28d`, and `together/1` those of another seed; in `apart` each pool has
-a start of its own, so that pools which were busy at different times are busy at once. Forecasts
+PIECES are numbers such as 0+4+7; for DRAW see `draws` in `benchmarks/lending/pieces.py`. Forecasts
 know the four weeks before. WINDOWS is 3 for those of the paper (default) or 15. PERCENT of the jobs
 (default 0) may be stopped and lose 5 minutes. The unit of what is captured is the gain of `sia`
 with perfect forecasts in the three windows. Each piece is added to `lending/never.json`.
@@ -18,33 +16,21 @@ import sys
 from collections.abc import Mapping
 from math import fsum, log
 from pathlib import Path
-from random import Random
 from time import process_time
 from typing import Any, NamedTuple
 
 from benchmarks.common import RESULTS, keep
-from replay.experiment.design import Piece, PieceDesign, plan_pieces
-from replay.logs.past import PastJobs
+from benchmarks.lending.pieces import Cut, draws
 from replay.logs.preemptible import PreemptibleShare, mark
 from replay.logs.read import read_pools, read_trace
-from replay.logs.trace import PoolTable, Trace, playable
+from replay.logs.trace import playable
 from replay.run.run import Settings, replay_all
-from replay.run.starts import starts_of
 from replay.run.summary import summarize
 from sia.limits import WINDOWS
 from sia.model import Options
-from sia.wording import DAY, WEEK, parse_seconds
+from sia.wording import DAY, parse_seconds
 
 NAME = "lending/never"
-POOLS = 8
-MOST = 20
-"""Pieces that can be drawn together."""
-
-LENGTH = 2 * WEEK
-LOADS = (0.6, 1.1)
-SINCE = 4 * WEEK
-"""Pieces begin at this second of the log or later, so that forecasts know four weeks before. Those
-of `whole` begin anywhere."""
 
 STOP = 300.0
 """Seconds of work that a stop costs jobs that may be stopped."""
@@ -53,14 +39,6 @@ FIFTEEN = "5m,10m,15m,30m,1h,2h,3h,4h,6h,8h,12h,1d,2d,3d,6d"
 """The windows of `docs/understand/forecasts.md`."""
 
 WINDOWS_BY_NUMBER = {3: WINDOWS, 15: tuple(parse_seconds(each) for each in FIFTEEN.split(","))}
-
-
-class Cut(NamedTuple):
-    """A piece of the log, its pools, and the four weeks before it."""
-
-    log: Trace
-    table: PoolTable
-    past: PastJobs
 
 
 class Case(NamedTuple):
@@ -82,62 +60,30 @@ def main() -> None:
     draw, pieces = sys.argv[3], [int(number) for number in sys.argv[4].split("+")]
     more = [int(number) for number in sys.argv[6:]]
     case = Case(tuple(sys.argv[5].split(",")), *more, *(len(WINDOWS), 0)[len(more) :])
-    runnable = playable(trace, table)
-    pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
-    starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
-    kind, _, seed = draw.partition("/")
-    since = 0.0 if kind == "whole" else SINCE
-    design = PieceDesign([POOLS], MOST, LENGTH, LOADS, int(seed or 0), since)
-    planned = [] if kind == "apart" else plan_pieces(trace, table, design)
     path = RESULTS / f"{NAME}.json"
-    draws: dict[str, Any] = json.loads(path.read_text())["draws"] if path.exists() else {}
-    for piece in pieces:
-        chosen = [planned[piece]] if planned else apart(trace, table, piece)
-        for label, row in measure(joined(trace, starts, chosen), case).items():
-            draws.setdefault(case.name(draw), {}).setdefault(label, {})[str(piece)] = row
+    found: dict[str, Any] = json.loads(path.read_text())["draws"] if path.exists() else {}
+    for piece, cut in zip(pieces, draws(trace, table, draw, pieces), strict=True):
+        for label, row in measure(cut, case).items():
+            found.setdefault(case.name(draw), {}).setdefault(label, {})[str(piece)] = row
             print(draw, piece, label, row, flush=True)
-        keep(NAME, {"draws": draws, "sums": sums(draws)}, quiet=True)
+        keep(NAME, {"draws": found, "sums": sums(found)}, quiet=True)
 
 
-def sums(draws: Mapping[str, Any]) -> dict[str, Any]:
+def sums(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sums over all pieces of each draw and policy."""
     return {
-        f"{draw}, {label}": row_of(rows) for draw in draws for label, rows in draws[draw].items()
+        f"{draw}, {label}": row_of(rows) for draw in found for label, rows in found[draw].items()
     }
-
-
-def apart(trace: Trace, table: PoolTable, number: int) -> list[Piece]:
-    """Draw pools, each with a start of its own: pieces of one pool."""
-    names = Random(f"apart/{number}").sample(sorted(pool.name for pool in table.pools), POOLS)
-    found = []
-    for name in sorted(names):
-        own = PoolTable([pool for pool in table.pools if pool.name == name])
-        only = Trace([a for a in trace.arrivals if a.job.pool == name], trace.columns)
-        seed = Random(f"{name}/{number}").randrange(2**31)
-        found += plan_pieces(only, own, PieceDesign([1], 1, LENGTH, LOADS, seed, SINCE))
-    return found
-
-
-def joined(trace: Trace, starts: Mapping[str, float], pieces: list[Piece]) -> Cut:
-    """Put pieces beside each other; second 0 is the begin of each."""
-    logs = [piece.cut(trace) for piece in pieces]
-    pasts = [past for piece in pieces if (past := piece.past(trace, starts)) is not None]
-    table = PoolTable([pool for piece in pieces for pool in piece.table.pools])
-    arrivals = sorted((a for log in logs for a in log.arrivals), key=lambda a: a.job.submit)
-    jobs = sorted(
-        (each for past in pasts for each in past.jobs), key=lambda each: each[0].job.submit
-    )
-    past = PastJobs(min(past.begin for past in pasts), jobs)
-    return Cut(playable(Trace(arrivals, trace.columns), table), table, past)
 
 
 def measure(cut: Cut, case: Case) -> dict[str, dict[str, Any]]:
     """Return the measures of all policies on a piece."""
     settings = Settings(("sia",), warmup=2 * DAY)
-    perfect = replay_all(cut.log, cut.table, settings)
+    jobs = playable(cut.log, cut.table)
+    perfect = replay_all(jobs, cut.table, settings)
     unit = log(summarize(cut.table, settings, perfect)["policies"]["sia"]["speedup_geomean"])
     found = {}
-    jobs, options = cut.log, Options(windows=WINDOWS_BY_NUMBER[case.windows])
+    options = Options(windows=WINDOWS_BY_NUMBER[case.windows])
     if case.percent:
         share = PreemptibleShare(case.percent, STOP)
         jobs = playable(mark(jobs, share, 0), cut.table)

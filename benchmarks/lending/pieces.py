@@ -1,47 +1,57 @@
 """What `sia-reclaim` gains and costs on pieces of a log.
 
-    python -m benchmarks.lending.pieces philly.csv.gz philly_pools.csv [pieces [cases]]
+    python -m benchmarks.lending.pieces philly.csv.gz philly_pools.csv
+        [--pieces N] [--cases PART] [--draw DRAW]
 
 Draws the pieces of `sia experiment --queues 8 --runs 20` and replays each, or the first few, under
 several policies, forecasts, and costs of a stop. The unit of what is captured is the gain of `sia`
 with perfect forecasts in three windows. The results of all 20 pieces are in `pieces.json`, those
-of the first N in `pieces_N.json`. With `cases`, a part of their names such as `5 minutes`, only
-these cases are replayed, and the others stay as they are stored.
-
-After all 20 pieces, draws `docs/figures/lending.svg`: what each case captures, with a bootstrap
-interval over the pieces, against the jobs that are late, the stops and the wasted GPU time.
+of the first N in `pieces_N.json`. With `--cases`, parts of their names such as `5 minutes+Kueue`,
+only these cases are replayed, and the others stay as they are stored. With another DRAW (see
+`draws`) the results are in `draws.json`. Intervals are of a bootstrap over the pieces.
+`python -m benchmarks.pictures` draws them.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from math import fsum, log
 from pathlib import Path
-from typing import Any, NamedTuple
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.common import RESULTS, ROOT, keep
-from replay.experiment.design import PieceDesign, plan_pieces
+from benchmarks.common import RESULTS, keep
+from replay.experiment.design import Piece, PieceDesign, plan_pieces
 from replay.logs.past import PastJobs
 from replay.logs.preemptible import PreemptibleShare, mark
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.run.run import Settings, replay_all
+from replay.run.schedule import Result
 from replay.run.starts import starts_of
-from replay.run.summary import summarize
+from replay.run.summary import jct_pairs, summarize
 from sia.limits import SLOWED
 from sia.model import StopCost
 from sia.wording import DAY, WEEK
 
-PIECES = 20
+if TYPE_CHECKING:
+    from predictors.learning.model import Model
 
-PICTURE = ROOT / "docs" / "figures" / "lending.svg"
+PIECES = 20
+POOLS = 8
+LENGTH = 2 * WEEK
+LOADS = (0.6, 1.1)
+SINCE = 4 * WEEK
+"""Pieces begin at this second of the log or later, so that forecasts know four weeks before. Those
+of `whole` begin anywhere."""
 
 RESAMPLES = 10_000
 """Resamples of the bootstrap; more do not change the digits of the interval that are kept."""
@@ -62,14 +72,16 @@ CASES: Sequence[Case] = (
 )  # fmt: skip
 
 
-COSTS = {
-    "later_pct": "jobs later than alone, %",
-    "stops_for_100_jobs": "stops for 100 jobs",
-    "gpu_time_wasted_pct": "GPU time wasted, %",
+MEASURES = {
+    "captured": ("gain", "unit", 1, 3),
+    "later_pct": ("late", "measured", 100, 5),
+    "stops_for_100_jobs": ("stops", "jobs", 100, 2),
+    "gpu_time_wasted_pct": ("wasted", "used", 100, 3),
 }
-"""Measures of a case and the titles of their panels."""
+"""Measures of a case: the sum of the first over that of the second, a factor, and digits."""
 
-TICKS = (0, 0.1, 1, 10)
+Sums = Mapping[str, NDArray[np.float64]]
+"""For each piece, or each part of a log, what `MEASURES` is made of."""
 
 
 class Cut(NamedTuple):
@@ -81,43 +93,98 @@ class Cut(NamedTuple):
 
 
 def main() -> None:
-    trace, table = read_trace(Path(sys.argv[1])), read_pools(Path(sys.argv[2]))
-    runs = int(sys.argv[3]) if len(sys.argv) > 3 else PIECES
-    part = sys.argv[4] if len(sys.argv) > 4 else ""
-    cases = [case for case in CASES if part in case[0]]
-    name = "lending/pieces" if runs == PIECES else f"lending/pieces_{runs}"
-    path = RESULTS / f"{name}.json"
-    stored = json.loads(path.read_text()) if part and path.exists() else {}
-    runnable = playable(trace, table)
-    pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
-    starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
-    design = PieceDesign([8], PIECES, 2 * WEEK, (0.6, 1.1))
-    planned = plan_pieces(trace, table, design)[:runs]
-    cuts = [Cut(piece.cut(trace), piece.table, piece.past(trace, starts)) for piece in planned]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("pools", type=Path)
+    parser.add_argument("--pieces", type=int, default=PIECES)
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--draw", default="whole")
+    given = parser.parse_args()
+    trace, table = read_trace(given.trace), read_pools(given.pools)
+    cases = [case for case in CASES if any(part in case[0] for part in given.cases.split("+"))]
+    cuts = draws(trace, table, given.draw, range(given.pieces))
     found: dict[str, list[dict[str, Any]]] = {case[0]: [] for case in cases}
     with ProcessPoolExecutor(2) as processes:
         for number, measured in enumerate(processes.map(measure, cuts, repeat(cases))):
             for case, measures in measured.items():
                 found[case].append(measures)
                 print(number, case, measures, flush=True)
-            stored |= {case: row_of(rows) for case, rows in found.items()}
-            keep(name, stored)
-    if runs == PIECES:
-        draw(stored)
+    store(given.draw, given.pieces, {case: row_of(rows) for case, rows in found.items()})
 
 
-def measure(cut: Cut, cases: Sequence[Case] = CASES) -> dict[str, dict[str, Any]]:
-    """Return the measures of these cases on a piece."""
+def store(draw: str, pieces: int, rows: dict[str, Any]) -> None:
+    """Add rows to those that are stored."""
+    whole = "lending/pieces" if pieces == PIECES else f"lending/pieces_{pieces}"
+    name = whole if draw == "whole" else "lending/draws"
+    path = RESULTS / f"{name}.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    keep(name, stored | (rows if draw == "whole" else {draw: stored.get(draw, {}) | rows}))
+
+
+def draws(trace: Trace, table: PoolTable, draw: str, pieces: Iterable[int]) -> list[Cut]:
+    """Return pieces of a draw by their numbers.
+
+    `whole` draws the pieces of `sia experiment --queues 8`, `together` those with `--from 28d`, and
+    `whole/1` and `together/1` those of another seed. In `apart` each pool has a start of its own,
+    so that pools which were busy at different times are busy at once; `apart/1` has the next ones.
+    """
+    runnable = playable(trace, table)
+    pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
+    starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
+    kind, _, seed = draw.partition("/")
+    if kind == "apart":
+        numbers = (number + PIECES * int(seed or 0) for number in pieces)
+        return [_joined(trace, starts, apart(trace, table, number)) for number in numbers]
+    since = None if kind == "whole" else SINCE
+    design = PieceDesign([POOLS], PIECES, LENGTH, LOADS, int(seed or 0), since)
+    planned = plan_pieces(trace, table, design)
+    return [_joined(trace, starts, [planned[number]]) for number in pieces]
+
+
+def apart(trace: Trace, table: PoolTable, number: int) -> list[Piece]:
+    """Draw pools, each with a start of its own: pieces of one pool."""
+    names = Random(f"apart/{number}").sample(sorted(pool.name for pool in table.pools), POOLS)
+    found = []
+    for name in sorted(names):
+        own = PoolTable([pool for pool in table.pools if pool.name == name])
+        only = Trace([a for a in trace.arrivals if a.job.pool == name], trace.columns)
+        seed = Random(f"{name}/{number}").randrange(2**31)
+        found += plan_pieces(only, own, PieceDesign([1], 1, LENGTH, LOADS, seed, SINCE))
+    return found
+
+
+def _joined(trace: Trace, starts: Mapping[str, float], pieces: list[Piece]) -> Cut:
+    """Put pieces beside each other; second 0 is the begin of each."""
+    logs = [piece.cut(trace) for piece in pieces]
+    pasts = [past for piece in pieces if (past := piece.past(trace, starts)) is not None]
+    table = PoolTable([pool for piece in pieces for pool in piece.table.pools])
+    arrivals = sorted((a for log in logs for a in log.arrivals), key=lambda a: a.job.submit)
+    jobs = sorted(
+        (each for past in pasts for each in past.jobs), key=lambda each: each[0].job.submit
+    )
+    past = PastJobs(min(past.begin for past in pasts), jobs)
+    return Cut(Trace(arrivals, trace.columns), table, past)
+
+
+def measure(
+    cut: Cut, cases: Sequence[Case] = CASES, part: float | None = None, model: Model | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the measures of these cases on a piece.
+
+    With `part`, also those of each part of the log of so many seconds. The forecast `learned` is of
+    `model`.
+    """
     found: dict[str, dict[str, Any]] = {}
+    perfect: Result | None = None
     unit = 0.0
     for name, percent, cost, label in cases:
-        settings = Settings((label,), warmup=2 * DAY, preemptible=PreemptibleShare(percent, cost))
-        jobs = playable(mark(cut.log, settings.preemptible, 0), cut.table)
-        if not unit:
-            perfect = replay_all(jobs, cut.table, settings._replace(policies=("sia",)))
-            unit = log(
-                summarize(cut.table, settings, perfect)["policies"]["sia"]["speedup_geomean"]
-            )
+        share = PreemptibleShare(percent, cost)
+        settings = Settings((label,), warmup=2 * DAY, preemptible=share, model=model)
+        jobs = playable(mark(cut.log, share, 0), cut.table)
+        if perfect is None:
+            (perfect,) = replay_all(jobs, cut.table, settings._replace(policies=("sia",)))
+            summary = summarize(cut.table, settings, [perfect])["policies"]["sia"]
+            unit = log(summary["speedup_geomean"])
         (result,) = replay_all(jobs, cut.table, settings, past=cut.past)
         measures = summarize(cut.table, settings, [result])["policies"][label]
         attempts = Counter(segment.job_id for segment in result.schedule.segments or ())
@@ -133,6 +200,8 @@ def measure(cut: Cut, cases: Sequence[Case] = CASES) -> dict[str, dict[str, Any]
             "wasted": measures["gpu_hours_thrown_away"],
             "used": _gpu_hours(jobs),
         }
+        if part is not None:
+            found[name]["parts"] = parts_of(result, perfect, settings, part)
     return found
 
 
@@ -140,78 +209,105 @@ def _gpu_hours(trace: Trace) -> float:
     return fsum(seconds * job.width for job, seconds in trace.arrivals) / 3600
 
 
-def row_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    def total(key: str) -> float:
-        return fsum(run[key] for run in runs)
+def parts_of(
+    result: Result, perfect: Result, settings: Settings, length: float, pool: str | None = None
+) -> Sums:
+    """Return sums over the jobs that were submitted in each part of the log, `length` seconds long.
 
-    captured = sorted(run["gain"] / run["unit"] for run in runs)
+    In a closed loop each policy has submissions of its own: the unit of a part is scaled to as many
+    jobs as are measured. With `pool` only its jobs count.
+    """
+    own, ideal = (_by_job(each, settings, pool) for each in (result, perfect))
+    last = max(own["submit"].max(), ideal["submit"].max())
+    count = int(last // length) + 1
+
+    def sums(jobs: Sums, key: str) -> NDArray[np.float64]:
+        places = (jobs["submit"] // length).astype(np.int64)
+        return np.bincount(places, weights=jobs[key], minlength=count)
+
+    scale = own["measured"].sum() / ideal["measured"].sum()
+    found = {key: sums(own, key) for key in own if key != "submit"}
+    return found | {"unit": scale * sums(ideal, "gain")}
+
+
+def _by_job(result: Result, settings: Settings, pool: str | None) -> Sums:
+    lost: defaultdict[str, float] = defaultdict(float)
+    for segment in result.schedule.segments or ():
+        lost[segment.job_id] += segment.lost / 3600
+    rows = []
+    for (job, seconds), pair in zip(
+        result.trace.arrivals, jct_pairs(result, settings), strict=True
+    ):
+        if pool is not None and job.pool != pool:
+            continue
+        took, alone = pair if pair is not None and pair[0] > 0 else (0.0, 0.0)
+        rows.append((
+            job.submit, 1, seconds * job.width / 3600, result.schedule.stops[job.id], lost[job.id],
+            took > 0, took - alone > SLOWED, log(alone / took) if took else 0.0,
+        ))  # fmt: skip
+    keys = ("submit", "jobs", "used", "stops", "wasted", "measured", "late", "gain")
+    return dict(zip(keys, np.array(rows, dtype=np.float64).T, strict=True))
+
+
+def row_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the measures of a case over all pieces, with intervals over the pieces.
+
+    A piece in which perfect forecasts gain nothing counts in the sums; by itself it has no share.
+    """
+    captured = sorted(run["gain"] / run["unit"] for run in runs if run["unit"])
+    late = [run["late"] for run in runs]
     return {
         "runs": len(runs),
-        "measured": int(total("measured")),
-        "captured": round(total("gain") / total("unit"), 3),
-        "captured_95": interval_of(runs),
+        "measured": sum(run["measured"] for run in runs),
+        **measures_of(sums_of(runs)),
         "captured_least": round(captured[0], 3),
         "captured_median": round(captured[len(captured) // 2], 3),
         "captured_most": round(captured[-1], 3),
-        f"later_by_more_than_{SLOWED}_s": int(total("late")),
-        "later_pct": round(100 * total("late") / total("measured"), 5),
-        "runs_without": sum(not run["late"] for run in runs),
+        f"later_by_more_than_{SLOWED}_s": sum(late),
+        "runs_without": late.count(0),
         "latest_s": max(run["latest_s"] for run in runs),
-        "stops_for_100_jobs": round(100 * total("stops") / total("jobs"), 2),
         "most_stops_of_a_job": max(run["most"] for run in runs),
-        "gpu_time_wasted_pct": round(100 * total("wasted") / total("used"), 3),
-        "by_piece": [
-            {
-                "captured": round(run["gain"] / run["unit"], 3),
-                "later_pct": round(100 * run["late"] / run["measured"], 4),
-                "stops_for_100_jobs": round(100 * run["stops"] / run["jobs"], 2),
-                "gpu_time_wasted_pct": round(100 * run["wasted"] / run["used"], 3),
-            }
-            for run in runs
-        ],
+        "by_piece": [_shares(sums_of([run])) for run in runs if run["unit"]],
     }
 
 
-def interval_of(runs: list[dict[str, Any]]) -> list[float]:
-    """Return the 95 % interval of what is captured, by a bootstrap over the pieces."""
-    drawn = np.random.default_rng(0).integers(len(runs), size=(RESAMPLES, len(runs)))
-    gains, units = (np.array([run[key] for run in runs])[drawn] for key in ("gain", "unit"))
-    captured = gains.sum(axis=1) / units.sum(axis=1)
-    return [round(float(each), 3) for each in np.percentile(captured, [2.5, 97.5])]
+def row_of_log(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the measures of a case on one log, with intervals over its parts."""
+    return {
+        "measured": run["measured"],
+        "later": run["late"],
+        "latest_s": run["latest_s"],
+        "most_stops_of_a_job": run["most"],
+        **measures_of(run["parts"]),
+        "parts": len(run["parts"]["jobs"]),
+    }
 
 
-def draw(stored: dict[str, Any]) -> None:
-    """Draw what each case captures against what it costs; small points are pieces."""
-    from matplotlib import rc_context  # noqa: PLC0415  a slow import
-    from matplotlib.figure import Figure  # noqa: PLC0415
+def sums_of(runs: Sequence[Mapping[str, Any]]) -> Sums:
+    keys = {key for each in MEASURES.values() for key in each[:2]}
+    return {key: np.array([run[key] for run in runs], dtype=np.float64) for key in keys}
 
-    from replay.plotting.canvas import PALETTE, STYLE, SVG_METADATA  # noqa: PLC0415
 
-    cases = [(case[0], stored[case[0]]) for case in CASES if "by_piece" in stored.get(case[0], {})]
-    with rc_context({**STYLE, "svg.hashsalt": "sia"}):
-        figure = Figure(figsize=(10, 4.6), layout="constrained")
-        panels = figure.subplots(1, 3, sharey=True)
-        for axes, (key, title) in zip(panels, COSTS.items(), strict=True):
-            for color, (name, row) in zip(PALETTE, cases, strict=False):
-                points = row["by_piece"]
-                axes.plot(
-                    [point[key] for point in points], [point["captured"] for point in points],
-                    ".", color=color, markersize=3, alpha=0.5,
-                )  # fmt: skip
-                below, above = (abs(row["captured"] - each) for each in row["captured_95"])
-                axes.errorbar(
-                    row[key], row["captured"], [[below], [above]], fmt="o", color=color,
-                    capsize=3, label=name,
-                )  # fmt: skip
-            axes.set_xscale("symlog", linthresh=0.1)
-            axes.set_xlim(-0.02, 60)
-            axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-            axes.minorticks_off()
-            axes.set_title(title, loc="left", fontsize=9)
-        panels[0].set_ylabel("captured")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-        figure.savefig(PICTURE, format="svg", metadata=SVG_METADATA)
+def measures_of(sums: Sums) -> dict[str, Any]:
+    """Return all measures, each with its 95 % interval by a bootstrap over pieces or parts."""
+    found: dict[str, Any] = _shares(sums)
+    for name, (part, whole, factor, digits) in MEASURES.items():
+        ends = factor * interval_of(sums[part], sums[whole])
+        found[f"{name}_95"] = [round(float(end), digits) for end in ends]
+    return found
+
+
+def interval_of(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the 95 % interval of the sum of `part` over that of `whole`, by a bootstrap."""
+    drawn = np.random.default_rng(0).integers(len(part), size=(RESAMPLES, len(part)))
+    return np.percentile(part[drawn].sum(axis=1) / whole[drawn].sum(axis=1), [2.5, 97.5])
+
+
+def _shares(sums: Sums) -> dict[str, float]:
+    return {
+        name: round(float(factor * sums[part].sum() / sums[whole].sum()), digits)
+        for name, (part, whole, factor, digits) in MEASURES.items()
+    }
 
 
 if __name__ == "__main__":
