@@ -63,12 +63,12 @@ NONE_STOPPED = {
 """Draws and policies of `never.json` that have all twenty pieces of the draw `apart`."""
 
 POOLS = {
-    "speedup_geomean": "geometric mean speed-up",
-    "lent_gpu_h": "lent, GPU-hours",
-    "borrowed_gpu_h": "borrowed, GPU-hours",
-    "stops": "stops of its jobs",
-    "lost_gpu_h": "lost by stops, GPU-hours",
-    "later": "jobs later than alone",
+    "speedup_geomean": "geometric mean\nspeed-up",
+    "lent_gpu_h": "lent,\nGPU-hours",
+    "borrowed_gpu_h": "borrowed,\nGPU-hours",
+    "stops": "stops\nof its jobs",
+    "lost_gpu_h": "lost by stops,\nGPU-hours",
+    "later": "its jobs later\nthan alone",
 }
 """Measures of a pool and the titles of their columns."""
 
@@ -81,7 +81,7 @@ BY_POOL = {
 LINE = 0.165
 """Inches for a line of a panel."""
 
-HEAD = 0.5
+HEAD = 0.58
 """Inches for the title and the axis of a panel."""
 
 
@@ -191,15 +191,15 @@ def made_up_clouds() -> Iterator[Panel]:
     for cloud, rows in stored("replays/clouds").items():
         if isinstance(rows, dict):
             lines = [Line(label, row) for label, row in rows.items() if label != "sia"]
-            yield Panel(cloud, lines)
+            yield Panel(f"20 pools, four weeks, {cloud}" if "loop" in cloud else cloud, lines)
 
 
 def draw_lines(panels: Sequence[Panel], figure: Figure) -> None:
     """Draw a row of axes for each panel: what policies capture, and what that costs."""
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", w_pad=0.08)
     grid = figure.subplots(
         len(panels), 1 + len(COSTS), squeeze=False, sharey="row",
-        height_ratios=[len(panel.lines) + HEAD / LINE for panel in panels],
+        height_ratios=[len(panel.lines) for panel in panels],
     )  # fmt: skip
     for row, panel in zip(grid, panels, strict=True):
         for axes, key in zip(row, (CAPTURED, *COSTS), strict=True):
@@ -241,7 +241,7 @@ def draw_pools(figure: Figure) -> None:
             else:
                 axes.set_xscale("symlog", linthresh=1)
                 axes.set_xlim(-0.3, 6000)
-                ticks = (0, 1, 10, 100, 1000)
+                ticks = (0, 10, 1000)
                 axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
                 axes.minorticks_off()
         names = [f"{name}, {own['quota']} GPUs" for name, own in pools.items()]

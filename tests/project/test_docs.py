@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks.pictures import pictures
 from tests.support.paths import DOCS, ROOT
 
 
@@ -46,6 +47,13 @@ def test_the_picture_shows_each_job_on_as_many_gpus_as_it_has(drawn):
         for row in range(4):
             spans = sorted((bar.start, bar.end) for bar in bars if bar.row == row)
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+
+
+def test_the_pictures_of_lending_show_the_stored_results():
+    drawn = dict(pictures())
+    assert len(drawn) == 5
+    old = [path.name for path, content in drawn.items() if path.read_bytes() != content]
+    assert not old, "run python -m benchmarks.pictures"
 
 
 GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/understand/where.md")
