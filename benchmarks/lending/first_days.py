@@ -7,7 +7,8 @@ pools, and replays the first three days of each: without the past, and with the 
 Jobs of days 2 and 3 are measured. The gain is the logarithm of the geometric mean speed-up over all
 of them; under `sia-reclaim` every job may be stopped and loses its work. Of forecasts of loads it
 says, for each hour of the first day, how many of those for a pool and window were enough, and what
-they reserve as a share of the quota. The results are in `first_days.json`.
+they reserve as a share of the quota. The results of all 20 pieces are in `first_days.json`, those
+of the first N in `first_days_N.json`.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from sia.wording import DAY, WEEK
 
 LABELS = ("sia@peaks+survival", "sia-reclaim@peaks+survival")
 LOADS = (0.6, 1.1)
+PIECES = 20
 POOLS = 8
 
 
 def philly(trace_path: str, pools_path: str, pieces: int) -> list[Cut]:
     """Return the first three days of each piece of the log, and the four weeks before it."""
     trace, table = read_trace(Path(trace_path)), read_pools(Path(pools_path))
-    return _cuts(trace, table, PieceDesign([POOLS], 20, 2 * WEEK, LOADS), pieces)
+    return _cuts(trace, table, PieceDesign([POOLS], PIECES, 2 * WEEK, LOADS), pieces)
 
 
 def made_up(pieces: int) -> list[Cut]:
@@ -152,6 +154,10 @@ def totals(rows: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
             "captured_new": round(total["new"] / unit, 3),
             "captured_with_history": round(total["old"] / unit, 3),
             "new_of_with_history": round(total["new"] / total["old"], 3),
+            "captured_of_each_piece": [
+                [round(row[label][name] / (row["sia"]["old"] or 1), 2) for name in ("new", "old")]
+                for row in rows
+            ],
             "later_new": int(total["new_later"]),
             "later_with_history": int(total["old_later"]),
             "of_each_piece": [
@@ -162,7 +168,7 @@ def totals(rows: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    pieces = int(sys.argv[3]) if len(sys.argv) > 3 else 20
+    pieces = int(sys.argv[3]) if len(sys.argv) > 3 else PIECES
     labels = tuple(sys.argv[4].split(",")) if len(sys.argv) > 4 else LABELS
     draws = {"philly": philly(sys.argv[1], sys.argv[2], pieces), "made_up": made_up(pieces)}
     found: dict[str, Any] = {"pieces": pieces}
@@ -172,7 +178,7 @@ def main() -> None:
             days = of_the_hours(list(processes.map(first_day, cuts)))
             found[name] = {"gains": totals(rows), "first_day": days}
             print(name, found[name], flush=True)
-    keep("lending/first_days", found)
+    keep("lending/first_days" if pieces == PIECES else f"lending/first_days_{pieces}", found)
 
 
 if __name__ == "__main__":
