@@ -292,7 +292,7 @@ def promise_text(promise: dict[str, Any]) -> str:
     text = f"not guaranteed: {why}"
     if "soonest" in promise:
         soonest = moment(promise["soonest"])
-        text += f"; its earliest possible end is {soonest}, which is not promised"
+        text += f"; its earliest end in the present plan is {soonest}, which is not promised"
     return text
 
 

@@ -145,7 +145,7 @@ class DeadlineAnswer(Struct, frozen=True, omit_defaults=True):
     planned: float | None = None
     """End by the plan."""
     soonest: float | None = None
-    """The earliest possible end of a job without a guarantee. It is not promised."""
+    """The earliest end of a job without a guarantee in the present plan. It is not promised."""
     why: str = ""
     """Why the deadline is not, or no longer, promised, or why the step has changed."""
 

@@ -312,7 +312,9 @@ class PromiseView(Struct, omit_defaults=True):
     planned: Annotated[float | None, Meta(description="End by the current plan.")] = None
     soonest: Annotated[
         float | None,
-        Meta(description="Without a guarantee: the earliest possible end, not promised."),
+        Meta(
+            description="Without a guarantee: the earliest end in the present plan, not promised."
+        ),
     ] = None
     why: Annotated[
         str, Meta(description="Why there is no guarantee, or why the step has changed.")

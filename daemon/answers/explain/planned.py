@@ -82,7 +82,7 @@ def promise_words(promise: DeadlineAnswer | None, now: float) -> list[str]:
         line = f"its deadline is not guaranteed: {promise.why}"
         if promise.soonest is not None and promise.soonest > now:
             soonest = duration(promise.soonest - now)
-            line += f"; its earliest possible end is in {soonest} (no promise)"
+            line += f"; its earliest end in the present plan is in {soonest} (no promise)"
         return [line]
     latest = duration(max(0.0, promise.latest - now))
     line = f"its deadline is guaranteed: it ends in {latest} at the latest"

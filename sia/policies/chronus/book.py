@@ -40,6 +40,11 @@ MOST_LEASES = 20_000
 lists each lease, so more would make planning slow."""
 
 
+SLIP = 0.02
+"""Part of a lease by which a daemon's steps, and the starts of jobs, may come late without the loss
+of a promise: a job that needs exactly its leases would otherwise lose it by a few milliseconds."""
+
+
 class BookMemory(Struct):
     """The memory of a `LeaseBook`."""
 
@@ -59,6 +64,7 @@ class BookMemory(Struct):
     told: dict[str, int] = {}
     moved: list[str] = []
     begun: int = -1
+    ending: dict[str, float] = {}
 
 
 class Rules(NamedTuple):
@@ -78,6 +84,8 @@ class LeaseBook:
         plan: The leases of each guaranteed job, from the latest given lease on.
         anew: Guaranteed jobs that need more leases than they have, and so must be admitted again.
         over: Guaranteed jobs that have worked for their whole estimate and still run.
+        ending: Guaranteed jobs without a further lease whose estimate ends about now, and the
+            second until which they keep their GPUs. Empty in replays, in which nothing is late.
         given: The number of the latest lease that was given, or -1.
         opened: The number of the latest lease whose cycle has begun, or -1.
         selected: The number of the latest lease whose selection is done, or -1.
@@ -104,6 +112,7 @@ class LeaseBook:
         self.plan: LeasePlan = {}
         self.anew: dict[str, None] = {}
         self.over: dict[str, None] = {}
+        self.ending: dict[str, float] = {}
         self.given = self.opened = self.selected = self.cycle = self.begun = -1
         self.had: Room = ()
         self.sizes, self.owned = NodeSizes(0), tuple[int, ...]()
@@ -114,6 +123,7 @@ class LeaseBook:
             self.allocator = Allocator(table, round_up=round_up, search=search)
         self.node = NODE_GPUS if self.allocator is None else self.allocator.node
         in_turn = rules.options.owners  # as in a daemon
+        self.slip = SLIP * rules.params.lease if in_turn else 0.0
         self.profiler = Profiler(rules.params, group.quota, self.node, in_turn=in_turn)
         self.trying: dict[str, None] = {}
         self.rows: list[TrialRow] = []
@@ -133,7 +143,7 @@ class LeaseBook:
             self.given, self.opened, self.selected, self.cycle, self.had,
             [*self.trying], [*self.rows], self.profiler.kept,
             {} if self.allocator is None else self.allocator.reserved,
-            dict(self.told), [*self.moved], self.begun,
+            dict(self.told), [*self.moved], self.begun, dict(self.ending),
         )  # fmt: skip
 
     def resume(self, memory: BookMemory) -> None:
@@ -146,6 +156,7 @@ class LeaseBook:
         if memory.had:  # else no pass has admitted any job yet: all pending jobs ask
             self.asking = dict.fromkeys(memory.asking)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
+        self.ending = dict(memory.ending)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
         self.cycle, self.begun, self.had = memory.cycle, memory.begun, memory.had
         self.trying, self.rows = dict.fromkeys(memory.trying), [*memory.rows]
@@ -192,7 +203,9 @@ class LeaseBook:
     def unpromise(self, job_id: str) -> None:
         """Take the leases of a job away."""
         jobs: dict[str, Any]
-        for jobs in (self.plan, self.anew, self.over, self.told, self.moved, self._claimed):
+        for jobs in (
+            self.plan, self.anew, self.over, self.ending, self.told, self.moved, self._claimed,
+        ):  # fmt: skip
             jobs.pop(job_id, None)
         if self._held is not None and job_id in self._held[1]:
             self._held = None
@@ -304,11 +317,37 @@ class LeaseBook:
         A job that has worked for its whole estimate claims one lease.
         """
         length, left = self._rules.params.lease, self.left(job, now, lease)
-        needed = leases_needed(left, length, self.cost(job)) if left > ROUNDING else 1
+        needed = self._needed(job, left, lease) if left > ROUNDING else 1
         steps = leases_before(job.job.steps, lease * length, length)
         return Claim(
             job.job.id, uses or self.uses(job), needed, steps, renews=job.stream is not None
         )
+
+    def _needed(self, job: JobStateView, left: float, lease: int) -> int:
+        """Return the number of leases for the rest of a job, from `lease` on.
+
+        A job whose planned leases are too short only because steps came late needs no further one.
+        """
+        worth = self._rules.params.lease - self.cost(job)
+        needed = leases_needed(left, self._rules.params.lease, self.cost(job))
+        known = self.plan.get(job.job.id, ())
+        planned = len(known) - bisect_left(known, lease)
+        late = 0 < planned == needed - 1 and left - planned * worth <= self.slip
+        return planned if late else needed
+
+    def lets_end(self, job: JobStateView, now: float) -> bool:
+        """Return whether a job without a further lease may keep its GPUs, as it ends about now.
+
+        Only in a daemon, where its start, or this step, may have been late.
+        """
+        late = abs(job.run_time - job.work(now)) <= self.slip
+        if not self.slip or not late or job.stream is None or job.job.id not in self.plan:
+            return False
+        self.anew.pop(job.job.id, None)
+        self.over.pop(job.job.id, None)
+        self.ending[job.job.id] = now + self.slip
+        self.touch(job.job.id)
+        return True
 
     def claims(self, now: float, lease: int) -> list[Claim]:
         """Return the claims of the guaranteed jobs that need a lease from this one on."""
@@ -323,7 +362,7 @@ class LeaseBook:
 
         `uses` keeps the results of `uses` by width and pool.
         """
-        if job_id in self.anew:
+        if job_id in self.anew or job_id in self.ending:
             return None
         job, leases = self.jobs[job_id], self.plan[job_id]
         left = self.left(job, now, lease)
@@ -406,6 +445,7 @@ class LeaseBook:
         They are jobs that have worked for their whole estimate, and jobs with too few leases.
         """
         self.opened = lease
+        self.ending.clear()
         for job_id, leases in self.plan.items():
             job = self.jobs[job_id]
             left = self.left(job, now, lease)
@@ -584,7 +624,7 @@ class LeaseBook:
     def check(self) -> None:
         """Assert that leases are in order and belong to known jobs. O(jobs · leases)."""
         assert self.jobs.keys() >= self.plan.keys()
-        assert self.plan.keys() >= {*self.anew, *self.over}
+        assert self.plan.keys() >= {*self.anew, *self.over, *self.ending}
         assert not self.plan.keys() & self.asking.keys()
         for leases in self.plan.values():
             assert leases

@@ -50,9 +50,10 @@ class Cycles:
         """Return the jobs that keep their GPUs.
 
         They are jobs that must not be stopped, and guaranteed jobs whose remaining work is less
-        than the rounding of times, which run to their end.
+        than the rounding of times, or that a daemon lets end, which run to their end.
         """
         fixed = {job.job.id: job for job in book.stuck}
+        fixed |= {i: book.jobs[i] for i in book.ending if book.jobs[i].stream is not None}
         for job_id in book.plan:
             job = book.jobs[job_id]
             left = job.run_time - job.work(now)

@@ -142,6 +142,7 @@ class Chronus(Policy):
                 yield from self._begin_trials(book, now)
         yield from self._record(now)
         due = min(book.profiler.due(now) for book in self._books.values())
+        due = min([due, *(u for book in self._books.values() for u in book.ending.values())])
         if self._promises.asked is not None and self._promises.asked.at == now:
             due = min(due, now + PATIENCE)
         if due < inf:
@@ -219,12 +220,15 @@ class Chronus(Policy):
     def _is_waiting(self, book: LeaseBook, now: float) -> bool:
         if book.rows or book.profiler.due(now) <= now:
             return True
+        if any(until <= now for until in book.ending.values()):
+            return True
         asked = self._promises.is_asked_for(book)
         return bool(asked or book.blocked or book.asking or book.opened > book.given)
 
     def _decide(self, book: LeaseBook, now: float, beat: int) -> Proposals:
         """Make the decisions of one group that are due; `beat` is the cycle of this instant."""
         book.blocked = False
+        yield from self._promises.overdue(book, now)
         yield from self._promises.take_answer(book, now)
         if book.has_less:
             yield from self._promises.shrunk(book, now)

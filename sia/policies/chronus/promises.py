@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from sia.contract.proposals import Promise, Proposals, Reject, Solve
+from sia.contract.proposals import Preempt, Promise, Proposals, Reject, Solve
 from sia.contract.views import JobStateView
 from sia.policies.chronus.book import LeaseBook
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
@@ -183,11 +183,25 @@ class Promises:
                 yield Promise(job, step, end, SOONER if before and step < before else LATER)
 
     def _refuse(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
-        """Reject a job: its deadline is not, or no longer, promised."""
+        """Reject a job: its deadline is not, or no longer, promised.
+
+        A job that ends about now may do so, and keeps its promise until then.
+        """
+        if book.lets_end(job, now):
+            return
         was = job.job.id in book.plan
         book.asking.pop(job.job.id, None)
         book.unpromise(job.job.id)
         yield Reject(job, OVER if was else NO_ROOM, None if was else book.soonest(job, now))
+
+    def overdue(self, book: LeaseBook, now: float) -> Proposals:
+        """Reject the jobs that should have ended by now; they make room for jobs with a lease."""
+        for job_id in [job_id for job_id, until in book.ending.items() if until <= now]:
+            job = book.jobs[job_id]
+            book.unpromise(job_id)
+            yield Reject(job, OVER)
+            if job.stream is not None and any(each.stream is None for each in book.holders()):
+                yield Preempt(job, "its lease is over")
 
     def _ask(
         self, book: LeaseBook, asked: LeaseQuestion, program: Asked, start: tuple[float, ...]

@@ -288,3 +288,47 @@ def test_leases_end_in_the_same_order_after_a_restart():
         assert steps[0].decisions == steps[1].decisions
     stops = [effect.job for effect in steps[0].effects if isinstance(effect, PreemptEffect)]
     assert stops == ["long", "later"]
+
+
+def two_jobs_that_need_all_leases_exactly():
+    """The step of each cycle comes a few milliseconds late, as in a real daemon."""
+    made = replace(setup(a=8), policy="chronus:profile=0")
+    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
+    jobs = [
+        submit("j1", gpus=8, run_time=2400.0, deadline=3700.0),
+        submit("j2", gpus=8, run_time=1200.0, deadline=4900.0),
+    ]
+    told = promises(engine.step(100.0, jobs))
+    assert [(kind, data["planned"]) for kind, _, data in told] == [
+        ("promised", 3600.0),
+        ("promised", 4800.0),
+    ]
+    assert starts(engine.step(1200.05, [Tick()])) == ["j1"]
+    engine.step(1200.07, [Started("j1", 1)])
+    for late in (2400.01, 3600.02):
+        step = engine.step(late, [Tick()])
+        assert (promises(step), step.effects) == ([], [])
+    return engine
+
+
+def test_steps_that_come_late_break_no_promise_of_a_job_that_fills_its_leases():
+    engine = two_jobs_that_need_all_leases_exactly()
+    step = engine.step(3600.07, [Ended("j1", 1, 0)])
+    assert (promises(step), starts(step)) == ([], ["j2"])
+    engine.step(3600.09, [Started("j2", 1)])
+    assert promises(engine.step(4800.01, [Tick()])) == []
+    assert promises(engine.step(4800.09, [Ended("j2", 1, 0)])) == []
+    engine.check()
+
+
+def test_a_job_that_does_not_end_about_when_its_leases_end_makes_room():
+    engine = two_jobs_that_need_all_leases_exactly()
+    engine = Engine.restore(engine.dump())
+    step = engine.step(3625.0, [Tick()])
+    ((kind, job, data),) = promises(step)
+    assert (kind, job, data["was_promised"]) == ("rejected", "j1", True)
+    assert [e.job for e in step.effects if isinstance(e, PreemptEffect)] == ["j1"]
+    step = engine.step(3626.0, [Stopped("j1", 1)])
+    assert promises(step) == []
+    assert engine.book.jobs["j2"].promise.guaranteed
+    engine.check()
