@@ -123,16 +123,18 @@ class Cycles:
             for job_id, job in book.jobs.items()
             if job_id not in book.plan and job_id not in book.trying
         ]
-        return sorted(jobs, key=lambda job: self.spot_rank(job, now))
+        return sorted(jobs, key=lambda job: self.spot_rank(book, job, now))
 
-    def spot_rank(self, job: JobStateView, now: float) -> tuple[int, float, int]:
+    def spot_rank(self, book: LeaseBook, job: JobStateView, now: float) -> tuple[int, float, int]:
         """Return the sort key of a job without a promise; the lowest gets GPUs first.
 
         First come running jobs that would lose their work, then jobs that have waited for
-        `patience`, then the jobs with the least work left.
+        `patience`, then the jobs with the least work left. A running job gives way to patience only
+        after twice its cost of a stop: jobs that take turns work for half of the time at least.
         """
         if job.stream is not None:
-            if job.job.preemptible == RESTART:
+            resumes = self.params.patience and now - job.start < 2.0 * book.cost(job)
+            if job.job.preemptible == RESTART or resumes:
                 return 0, 0.0, job.arrival
         elif self.params.patience:
             since = job.start if job.runs else job.job.submit

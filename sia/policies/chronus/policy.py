@@ -311,7 +311,7 @@ class Chronus(Policy):
         """By the next lease, then by the work left."""
         book = self._books[job.pool.group]
         later = [n for n in book.plan.get(job.job.id, ()) if n >= book.given]
-        return (later[0] if later else inf, self._cycles.spot_rank(job, self.state.now))
+        return (later[0] if later else inf, self._cycles.spot_rank(book, job, self.state.now))
 
     def check(self) -> None:
         """Assert that the books agree with the state."""

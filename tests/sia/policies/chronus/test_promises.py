@@ -198,3 +198,12 @@ def test_at_each_cycle_borrowers_leave_owners_what_is_theirs(seed):
             best_effort = fill or schedule.promises.get(job.id, ("",))[0] != GUARANTEED
             if waits and best_effort:
                 assert job.width > left[job.pool], (now, job, left)
+
+
+def test_jobs_that_take_turns_by_patience_make_progress_although_stops_cost_more_than_a_cycle():
+    pools = [Pool("a", 4)]
+    jobs = [Job(f"j{number}", "a", 0.0, 4, preemptible=30.0) for number in range(3)]
+    trace = Trace([Arrival(job, 100.0) for job in jobs])
+    schedule = replayed("chronus:lease=40:be=20:profile=0:patience=50", trace, pools)
+    assert None not in schedule.ends
+    assert sum(schedule.stops.values()) > 0, "they did take turns"
