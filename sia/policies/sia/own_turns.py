@@ -9,7 +9,8 @@ it, because the guest would use the same GPUs of the quota in the pool alone.
 Priorities need turns, too. If jobs ahead of the head of a pool run as guests, the head fits in the
 quota before its turn. If it started then, a job of higher priority that is submitted before its
 turn could find the quota in use, and would be later than in the pool alone. So the head waits for
-its turn, unless no job of its pool had a higher priority in the last four weeks.
+its turn, unless no job of its pool had a higher priority in the four weeks before the pool's latest
+submission.
 
 Each pool has a clock (`sia.virtual.turns`); without the option only pools with priorities have one.
 """
@@ -52,21 +53,28 @@ class HighestPriorities:
             self.note(job)
 
     def note(self, job: JobStateView) -> None:
-        """Take the priority of a job. O(priorities of the pool)."""
-        priority = job.job.priority
-        if priority <= 0:
+        """Take the priority of a submitted job, and forget old ones. O(priorities of the pool)."""
+        recent, priority = self._recent.get(job.pool, []), job.job.priority
+        if not recent and priority <= 0:
             return
-        recent = self._recent.setdefault(job.pool, [])
-        while recent and recent[-1][1] <= priority:
-            recent.pop()
-        recent.append((self._state.now, priority))
-        while recent[0][0] < self._state.now - REMEMBERED:
+        if priority > 0:
+            while recent and recent[-1][1] <= priority:
+                recent.pop()
+            recent.append((self._state.now, priority))
+        while recent and recent[0][0] < self._state.now - REMEMBERED:
             recent.pop(0)
+        self._recent[job.pool] = recent
+        if not recent:
+            del self._recent[job.pool]
 
     def of(self, pool: PoolStateView) -> int:
-        """Return the highest priority of a pool's recent jobs. O(priorities of the pool)."""
-        since = self._state.now - REMEMBERED
-        return next((priority for at, priority in self._recent.get(pool, ()) if at >= since), 0)
+        """Return the highest priority that a pool's jobs had until the latest submission. O(1).
+
+        It changes only when a job of the pool is submitted. The policy then looks at the pool
+        again, and so does not miss that a head no longer waits.
+        """
+        recent = self._recent.get(pool)
+        return recent[0][1] if recent else 0
 
     def memory(self) -> dict[str, list[tuple[float, int]]]:
         """Return times and priorities by name of pool. O(n log n)."""
@@ -169,14 +177,14 @@ class OwnTurns:
             self._drop(job)
 
     def is_early(self, head: JobStateView) -> bool:
-        """Return whether a head must wait for its turn, because jobs may come before it."""
+        """Return whether a head must wait for its turn, because jobs may come before it. O(1)."""
         if not self.used or head.job.priority >= self._highest.of(head.pool):
             return False
         clock = self._clocks.get(head.pool)
         return clock is not None and clock.waits(head.arrival)
 
     def highest(self, pool: PoolStateView) -> int:
-        """Return the highest priority of a pool's recent jobs. O(priorities of the pool)."""
+        """Return the highest priority of a pool's recent jobs. O(1)."""
         return self._highest.of(pool)
 
     def _claim(self, job: JobStateView) -> None:

@@ -128,6 +128,27 @@ def test_nobody_waits_for_a_priority_that_was_not_asked_for_in_four_weeks(policy
     assert played["low"] == begin + later
 
 
+@pytest.mark.parametrize(
+    ("policy", "later"), [(Sia, 30), (WithTurns, 50), (SiaRecall, 30), (SiaReclaim, 50)]
+)
+def test_an_old_priority_counts_until_the_next_job_is_submitted(policy, later):
+    """Otherwise a core restored from a snapshot would start jobs that this one does not."""
+    once = job("once").runs(1)
+    begin = 28 * 86400.0 - 16.0  # the priority becomes four weeks old while `low` waits
+    rest = [job("first").runs(10), job("ahead").runs(50), job("low").runs(160)]
+    story = [once._replace(job=replace(once.job, priority=1))] + [
+        a._replace(job=replace(a.job, submit=begin + a.job.submit)) for a in rest
+    ]
+    played = starts(play_out(policy, pools(a=1, b=1), story, checked=True))
+    assert played["ahead"] == begin
+    assert played["low"] == begin + 60
+
+    more = job("more").runs(1)
+    story.append(more._replace(job=replace(more.job, submit=begin + 30.0)))
+    played = starts(play_out(policy, pools(a=1, b=1), story, checked=True))
+    assert played["low"] == begin + later  # at 50 where `ahead` counts in its quota from 10 on
+
+
 def test_a_job_that_must_wait_for_its_turn_says_so():
     core = Core(pools(a=1, b=1), Sia(), SMALL)
     story = [
