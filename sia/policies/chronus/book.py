@@ -44,6 +44,10 @@ SLIP = 0.02
 """Part of a lease by which a daemon's steps, and the starts of jobs, may come late without the loss
 of a promise: a job that needs exactly its leases would otherwise lose it by a few milliseconds."""
 
+OVERRUN = 0.5
+"""Part of this time for which a job without a further lease may run on after its estimate. The next
+job on its GPUs starts late by so much, and by the time of the stop, and must keep its promise."""
+
 
 class BookMemory(Struct):
     """The memory of a `LeaseBook`."""
@@ -85,7 +89,7 @@ class LeaseBook:
         anew: Guaranteed jobs that need more leases than they have, and so must be admitted again.
         over: Guaranteed jobs that have worked for their whole estimate and still run.
         ending: Guaranteed jobs without a further lease whose estimate ends about now, and the
-            second until which they keep their GPUs. Empty in replays, in which nothing is late.
+            second until which they keep their GPUs. Only with owners, as in a daemon.
         given: The number of the latest lease that was given, or -1.
         opened: The number of the latest lease whose cycle has begun, or -1.
         selected: The number of the latest lease whose selection is done, or -1.
@@ -338,14 +342,15 @@ class LeaseBook:
     def lets_end(self, job: JobStateView, now: float) -> bool:
         """Return whether a job without a further lease may keep its GPUs, as it ends about now.
 
-        Only in a daemon, where its start, or this step, may have been late.
+        Only with owners, as in a daemon, where its start, or this step, may have been late.
         """
-        late = abs(job.run_time - job.work(now)) <= self.slip
+        left = job.run_time - job.work(now)
+        late = abs(left) <= self.slip
         if not self.slip or not late or job.stream is None or job.job.id not in self.plan:
             return False
         self.anew.pop(job.job.id, None)
         self.over.pop(job.job.id, None)
-        self.ending[job.job.id] = now + self.slip
+        self.ending[job.job.id] = now + min(self.slip, max(0.0, left) + OVERRUN * self.slip)
         self.touch(job.job.id)
         return True
 

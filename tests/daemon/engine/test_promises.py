@@ -324,11 +324,15 @@ def test_steps_that_come_late_break_no_promise_of_a_job_that_fills_its_leases():
 def test_a_job_that_does_not_end_about_when_its_leases_end_makes_room():
     engine = two_jobs_that_need_all_leases_exactly()
     engine = Engine.restore(engine.dump())
-    step = engine.step(3625.0, [Tick()])
+    assert promises(engine.step(3612.0, [Tick()])) == []
+    step = engine.step(3612.1, [Tick()])
     ((kind, job, data),) = promises(step)
     assert (kind, job, data["was_promised"]) == ("rejected", "j1", True)
     assert [e.job for e in step.effects if isinstance(e, PreemptEffect)] == ["j1"]
-    step = engine.step(3626.0, [Stopped("j1", 1)])
-    assert promises(step) == []
-    assert engine.book.jobs["j2"].promise.guaranteed
+    step = engine.step(3615.0, [Stopped("j1", 1)])
+    assert (promises(step), starts(step)) == ([], ["j2"])
+    engine.step(3615.1, [Started("j2", 1)])
+    for late in (4800.02, 4815.0):  # j2 keeps its promise, although it started 15 s late
+        assert promises(engine.step(late, [Tick()])) == []
+    assert promises(engine.step(4815.1, [Ended("j2", 1, 0)])) == []
     engine.check()
