@@ -183,7 +183,11 @@ def written(state: Path | None, config: Path | None, out: Path, *, alive: bool) 
     type=Path,
     help="Configuration of the daemon, which names its pools.  [default: ./sia.toml]",
 )
-@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
+@click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out invalid rows, and count them; formats canonical and slurm only.",
+)
 @json_option()
 def import_(
     log: Path, second: Path | None, form: str, renamed: tuple[str, ...], began: datetime | None,

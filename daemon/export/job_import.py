@@ -44,6 +44,9 @@ OTHER = "another job of that ID was imported before; give the jobs of this log o
 
 WEEK = 7 * 86400.0
 
+OLDEST = 100 * 365 * 86400.0
+"""Maximum age of a submission in seconds: such times can still be written as dates."""
+
 
 class ImportReport(Struct):
     """What an import did. Times are seconds since the epoch."""
@@ -111,7 +114,9 @@ def import_log(
         for arrival, start in runs:
             record = _record(arrival, start, origin)
             assert record.ended is not None
-            if record.ended <= now - SPAN:
+            if record.submitted < now - OLDEST:
+                left_out["submitted more than 100 years ago"] += 1
+            elif record.ended <= now - SPAN:
                 left_out[f"ended more than {SPAN / 86400:.0f} days ago"] += 1
             elif record.ended > now:
                 left_out["ends in the future"] += 1

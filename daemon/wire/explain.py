@@ -87,7 +87,11 @@ class TurnView(Struct):
         bool, Meta(description="Whether the turn has come. If not, `time` is an estimate.")
     ]
     guest: Annotated[
-        bool, Meta(description="Whether the job runs before its turn, so that it may be stopped.")
+        bool,
+        Meta(
+            description="Whether the job runs before its turn. It may then be stopped if its "
+            "`preemptible` allows it."
+        ),
     ]
 
 

@@ -152,7 +152,9 @@ def _modes(text: str) -> dict[str, float]:
     show_default=True,
     help="File type to write.",
 )
-@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows; canonical format only.")
+@click.option(
+    "--skip-invalid", is_flag=True, help="Leave out invalid rows; formats canonical and slurm only."
+)
 @click.option(
     "--workload",
     metavar="NAME",

@@ -60,10 +60,17 @@ class LogRow(NamedTuple):
     cells: Sequence[str]
 
 
-def bad_row(path: Path, row: LogRow, bad: BadCellError) -> UserError:
-    """Return a one-line error with the location of a bad cell and the fix."""
+def bad_row(path: Path, row: LogRow, bad: BadCellError, *, skip: bool = False) -> UserError:
+    """Return a one-line error with the location of a bad cell and the fix.
+
+    With `skip` the fix mentions the option that skips such rows.
+    """
     kind = OtherFormatError if bad.reason == CELLS else UserError
-    return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.fix}")
+    fix = bad.fix
+    if skip:
+        otherwise = " Or" if fix.endswith("?") else ", or"
+        fix += f"{otherwise} skip such rows with --skip-invalid"
+    return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {fix}")
 
 
 class LogTable(NamedTuple):
@@ -359,11 +366,7 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
                     )
             except BadCellError as bad:
                 if not skip_invalid:
-                    otherwise = " Or" if bad.fix.endswith("?") else ", or"
-                    raise UserError(
-                        f"{path}: row {row.number}, column {bad.column}: {bad.problem}; "
-                        f"{bad.fix}{otherwise} skip such rows with --skip-invalid"
-                    ) from None
+                    raise bad_row(path, row, bad, skip=True) from None
                 dropped[f"invalid: {bad.reason}"] += 1
                 continue
             seen.add(job_id)

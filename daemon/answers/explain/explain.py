@@ -56,7 +56,7 @@ from sia.explain.obstacles import (
     RoomObstacle,
 )
 from sia.explain.obstacles import Obstacle as CoreObstacle
-from sia.model import Stream
+from sia.model import NEVER_STOPPED, Stream
 from sia.state.state import JobState
 
 
@@ -109,7 +109,10 @@ def explain(
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
     found.words = _waits_outside(book, record) or run_words(record, found.time)
-    found.words += [*planned, *turn_words(found.turn, found.time, running=runs)]
+    found.words += [
+        *planned,
+        *turn_words(found.turn, found.time, running=runs, stoppable=_may_stop(core, record)),
+    ]
     found.words += [*outlook_words(found.outlook, found.time), *stops]
     return found
 
@@ -122,6 +125,12 @@ def turn_of(core: Core, record: JobRecord) -> TurnView | None:
         return None
     guest = job.stream is Stream.SPARE and not turn.came
     return TurnView(None if turn.time == inf else turn.time, turn.came, guest)
+
+
+def _may_stop(core: Core, record: JobRecord) -> bool:
+    """Return whether a job or the configuration says that it may be stopped."""
+    job = core.state.jobs.get(record.core)
+    return job is not None and job.job.preemptible not in (None, NEVER_STOPPED)
 
 
 def outlook_of(core: Core, record: JobRecord) -> OutlookView | None:

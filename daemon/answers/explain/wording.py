@@ -257,8 +257,13 @@ def run_words(record: JobRecord, now: float) -> list[str]:
     return lines
 
 
-def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]:
-    """Return lines on when a job's turn comes or came, and whether it can be stopped until then."""
+def turn_words(
+    turn: TurnView | None, now: float, *, running: bool, stoppable: bool = True
+) -> list[str]:
+    """Return lines on when a job's turn comes or came, and whether it can be stopped until then.
+
+    A job that is not `stoppable` says itself that it must not be stopped.
+    """
     if turn is None:
         return []
     alone = "its turn, which is its start in its pool alone,"
@@ -272,7 +277,11 @@ def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]
         else f"is expected in {duration(max(0.0, turn.time - now))}"
     )
     if turn.guest:
-        stopped = "until then it may be stopped when the turn of another job comes"
+        stopped = (
+            "until then it may be stopped when the turn of another job comes"
+            if stoppable
+            else "it will not be stopped before, because its preemptible does not allow it"
+        )
         return [f"it is a guest: {alone} {when}; {stopped}"]
     return [f"{alone} {when}"]
 

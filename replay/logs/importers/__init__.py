@@ -14,11 +14,15 @@ from pathlib import Path
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import OtherFormatError, UserError
+from sia.wording import some
 
-Importer = Callable[[Path, Path | None], tuple[Trace, PoolTable | None]]
+Importer = Callable[..., tuple[Trace, PoolTable | None]]
 
 FORMATS = ("alibaba", "gavel", "google", "helios", "pcs", "philly", "slurm", "swf")
 """The formats, each with a module of its name."""
+
+SKIPPING = ("slurm",)
+"""Those of which invalid rows can be skipped. The others are logs that somebody published whole."""
 
 
 def importer(form: str) -> Importer:
@@ -30,12 +34,23 @@ def importer(form: str) -> Importer:
 def read_log(
     log: Path, second: Path | None, form: str, *, skip_invalid: bool = False
 ) -> tuple[Trace, PoolTable | None]:
-    """Read a log of one of `FORMATS`, or a canonical one. Raises UserError."""
+    """Read a log of one of `FORMATS`, or a canonical one. Raises UserError.
+
+    Invalid rows can be skipped in canonical logs and in those of `SKIPPING`.
+    """
     if form == "canonical":
         table = None if second is None else read_pools(second)
         return read_trace(log, skip_invalid=skip_invalid), table
+    more = {}
+    if skip_invalid:
+        if form not in SKIPPING:
+            raise UserError(
+                f"--skip-invalid: rows of {form} cannot be skipped, only those of canonical and "
+                f"{some(SKIPPING)}; omit the option"
+            )
+        more = {"skip_invalid": True}
     try:
-        return importer(form)(log, second)
+        return importer(form)(log, second, **more)
     except OtherFormatError as error:
         raise UserError(
             f"{error.message}; if it has another format, choose it with --format"

@@ -11,6 +11,7 @@ from replay.logs.read import BadCellError, shown
 from replay.logs.trace import Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
+from sia.limits import MAX_QUOTA
 from sia.model import Job
 
 
@@ -32,7 +33,7 @@ class ImportedJobs:
         self._cells: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, job: Job, duration: float, *cells: str) -> bool:
-        """Add a job if it ran; return whether it did. Raises BadCellError.
+        """Add a job if it ran and a log may have its width; return whether. Raises BadCellError.
 
         `job.submit` is in the publisher's time, `duration` in seconds; `cells` are the extra
         columns.
@@ -43,6 +44,9 @@ class ImportedJobs:
             raise BadCellError(
                 self._job_id, f"duplicate {shown(job.id)}", "remove one of the rows", ""
             )
+        if job.width > MAX_QUOTA:
+            self.dropped[f"wider than {MAX_QUOTA} GPUs"] += 1
+            return False
         if duration < MIN_DURATION:
             self.dropped["ended before it started" if duration < 0 else "ran for 0 seconds"] += 1
             return False

@@ -4,12 +4,14 @@ The columns JobID, Submit, Start, End and one of AllocTRES, ReqTRES, AllocGRES, 
 required. User, Partition, Account, JobName, State, Timelimit and NNodes are used if they are there.
 Rows of job steps (`12.batch`) describe parts of jobs. A job's pool is its partition. Times are as
 Slurm prints them, `2026-03-01T09:30:00`, or seconds since the epoch (`SLURM_TIME_FORMAT=%s`).
+sacct does not escape a `|` in a job's name: such a row has more cells than the header. The header
+may be repeated, as in several outputs that were joined.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from replay.logs.importers.local_time import EMPTY, day, midnight, seconds
@@ -25,60 +27,93 @@ RESOURCES = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
 """Columns with the GPUs of a job; the first that names any counts."""
 
 UNKNOWN = (*EMPTY, "Unknown", "N/A")
+FREE = ("AdminComment", "Comment", "Container", "Extra", "Reason", "SubmitLine", "SystemComment",
+        "WorkDir")  # fmt: skip
+"""Columns other than JobName whose text may contain a `|`."""
+
 PARTITION = "machine"
 """The pool of jobs without a partition."""
 
 _EPOCH = re.compile(r"[0-9]{1,11}")
-_TRES = re.compile(r"gres/gpu(?::[^=,]+)?=([0-9]+)")
-_UNTYPED = re.compile(r"gres/gpu=([0-9]+)")
-_GRES = re.compile(r"(?:^|,)gpu(?::[^:,(]+)?:([0-9]+)")
-_LIMIT = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-9]{2}):([0-9]{2})")
+_TRES = re.compile(r"gres/gpu(?::[^=,]+)?=([0-9]{1,18})")
+_UNTYPED = re.compile(r"gres/gpu=([0-9]{1,18})")
+_GRES = re.compile(r"(?:^|,)gpu(?::[^:,(]+)?:([0-9]{1,18})")
+_LIMIT = re.compile(r"(?:([0-9]{1,18})-)?([0-9]{1,18}):([0-9]{2}):([0-9]{2})")
 
 
-def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
+def read(
+    log: Path, pools: Path | None, *, skip_invalid: bool = False
+) -> tuple[Trace, PoolTable | None]:
     """Return the GPU jobs that ran. Second 0 is the midnight before the first submission.
 
-    Of several rows of one job, which a requeued job has, the last one counts. Raises UserError.
+    Of several rows of one job, which a requeued job has, the last one counts. With `skip_invalid`
+    rows that are invalid are skipped and counted. Raises UserError.
     """
+    found = ImportedJobs(log, "JobID", "state", "account", "wait", what="GPU job")
+
+    def refuse(row: LogRow, bad: BadCellError) -> None:
+        if not skip_invalid:
+            raise bad_row(log, row, bad, skip=True) from None
+        found.dropped[f"invalid: {bad.reason or bad.column}"] += 1
+
     if pools is not None:
         raise UserError(f"{pools}: a sacct log is a single file; omit this argument")
     rows: dict[str, LogRow] = {}
-    parts = requeued = 0
     with open_lines(log) as lines:
-        at = _columns(log, next(lines, ""))
-        for number, line in enumerate(lines, 2):
-            cells = line.rstrip("\r\n").split("|")
-            if not line.strip():
-                continue
-            row = LogRow(number, cells)
+        header = _cells(next(lines, ""))
+        at = _columns(log, header)
+        for row in _rows(lines, header):
             try:
-                complete(cells, len(at), "JobID")
+                complete(row.cells, len(header), "JobID")
             except BadCellError as bad:
-                raise bad_row(log, row, bad) from None
-            job_id = cells[at["JobID"]]
-            if "." in job_id:
-                parts += 1
+                refuse(row, bad)
                 continue
-            requeued += job_id in rows
+            job_id = row.cells[at["JobID"]]
+            if "." in job_id:
+                found.dropped["step of a job"] += 1
+                continue
+            if job_id in rows:
+                found.dropped["earlier run of a requeued job"] += 1
             rows[job_id] = row
-    found = ImportedJobs(log, "JobID", "state", "account", "wait", what="GPU job")
-    for name, count in (("step of a job", parts), ("earlier run of a requeued job", requeued)):
-        if count:
-            found.dropped[name] = count
     for row in rows.values():
         try:
             _job(row.cells, at, found)
         except BadCellError as bad:
-            raise bad_row(log, row, bad) from None
+            refuse(row, bad)
     origin = midnight(found.first())
     found.notes.append(f"second 0 is {day(origin)} 00:00:00, local time of the cluster")
     return found.trace(origin), None
 
 
-def _columns(log: Path, line: str) -> dict[str, int]:
+def _cells(line: str) -> list[str]:
+    return line.rstrip("\r\n").split("|")
+
+
+def _rows(lines: Iterable[str], header: list[str]) -> Iterator[LogRow]:
+    """Return the rows after the header, without empty lines and further headers."""
+    for number, line in enumerate(lines, 2):
+        cells = _cells(line)
+        if line.strip() and cells != header:
+            yield LogRow(number, _with_whole_name(cells, header))
+
+
+def _with_whole_name(cells: list[str], header: Sequence[str]) -> list[str]:
+    """Return the cells of a row, those of a job's name that contains `|` joined.
+
+    Without a column JobName, or with other columns that may contain `|`, they are returned as they
+    are.
+    """
+    more = len(cells) - len(header)
+    if more <= 0 or header.count("JobName") != 1 or not set(FREE).isdisjoint(header):
+        return cells
+    begin = header.index("JobName")
+    end = begin + more + 1
+    return [*cells[:begin], "|".join(cells[begin:end]), *cells[end:]]
+
+
+def _columns(log: Path, header: Sequence[str]) -> dict[str, int]:
     """Return the index of each column of the header. Raises UserError."""
-    header = [name.strip() for name in line.rstrip("\r\n").split("|")]
-    at = {name: i for i, name in enumerate(header)}
+    at = {name.strip(): i for i, name in enumerate(header)}
     missing = [name for name in REQUIRED if name not in at]
     if not missing and not any(name in at for name in RESOURCES):
         missing = ["AllocTRES"]
@@ -129,7 +164,9 @@ def _gpus(cells: Sequence[str], at: dict[str, int]) -> int:
             untyped = _UNTYPED.findall(text)
             gpus = sum(map(int, untyped or _TRES.findall(text)))
         else:
-            gpus = sum(map(int, _GRES.findall(text))) * (int(nodes) if nodes.isdecimal() else 1)
+            gpus = sum(map(int, _GRES.findall(text))) * (
+                int(nodes) if nodes.isdecimal() and len(nodes) <= 18 else 1
+            )
         if gpus:
             return gpus
     return 0
@@ -146,7 +183,10 @@ def _time(cells: Sequence[str], at: dict[str, int], column: str) -> float | None
         return seconds(text)
     except ValueError:
         raise BadCellError(
-            column, f"{shown(text)} is not a time", "write YYYY-MM-DDTHH:MM:SS", ""
+            column,
+            f"{shown(text)} is not a time",
+            "write YYYY-MM-DDTHH:MM:SS",
+            f"{column} is not a time",
         ) from None
 
 

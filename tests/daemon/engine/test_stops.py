@@ -630,6 +630,21 @@ def guests_and_owner():
     return story
 
 
+def test_why_does_not_say_that_a_guest_may_be_stopped_that_must_not_be():
+    story = Story(lending())
+    story.at(0.0, submit("own", "a"), submit("fast", "a"))
+    story.at(0.0, Started("own", 1), Started("fast", 1))
+    story.at(30.0, Ended("fast", 1, 0))
+    story.at(40.0, submit("stays", "a", preemptible="never"))
+    story.at(50.0, Ended("own", 1, 0))
+    story.at(50.0, Started("stays", 1))
+    expected = (
+        "it is a guest: its turn, which is its start in its pool alone, is expected in 30 s; "
+        "it will not be stopped before, because its preemptible does not allow it"
+    )
+    assert words(story, "stays")[-1] == expected
+
+
 def test_why_says_who_is_a_guest_and_when_its_turn_is_expected():
     story = guests_and_owner()
     alone = "its turn, which is its start in its pool alone,"

@@ -115,6 +115,13 @@ def test_jobs_that_do_not_belong_to_the_history_are_counted(tmp_path):
         import_log(tmp_path / "db", log(("x", "gone", 0.0, 5.0)), QUOTAS, {}, None, now)
 
 
+def test_a_job_that_ran_for_ages_is_left_out(tmp_path):
+    trace = log(("ages", "a", 0.0, 1e14), ("day", "a", 1e14 - DAY, DAY))
+    report = import_log(tmp_path / "db", trace, QUOTAS, {}, None, MONDAY)
+    assert (report.jobs, report.left_out) == (1, {"submitted more than 100 years ago": 1})
+    assert report.begin == MONDAY - DAY
+
+
 def test_a_second_log_is_merged_in_order_without_duplicates(tmp_path):
     first = log(("a", "a", 0.0, 60.0), ("b", "a", 200.0, 60.0))
     second = log(("a", "a", 0.0, 60.0), ("c", "b", 100.0, 60.0))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replay.logs.importers import importer, slurm
+from replay.logs.importers import importer, read_log, slurm
 from tests.support.files import by_id, refusal, written
 
 HEAD = "JobID|User|Account|Partition|JobName|State|Submit|Start|End|AllocTRES|Timelimit"
@@ -87,3 +87,35 @@ def test_bad_logs_are_refused_with_the_place_and_the_fix(tmp_path):
     pools = written(tmp_path, "", "pools.csv")
     assert "single file" in refusal(slurm.read, log_of(tmp_path, TRAIN), pools, of=pools)
     assert "no GPU job that ran" in refusal(slurm.read, log_of(tmp_path), None)
+
+
+def test_a_bar_in_the_name_of_a_job_belongs_to_the_name(tmp_path):
+    named = TRAIN.replace("|train|", "|a|b|train|")
+    assert by_id(read(tmp_path, named))["101"].job.name == "a|b|train"
+    said = refusal(slurm.read, log_of(tmp_path, named + "|", head=HEAD + "|Comment"), None)
+    assert "row 2, column JobID: the row has 14 cells" in said
+
+
+def test_outputs_that_were_joined_have_several_headers(tmp_path):
+    trace = read(tmp_path, TRAIN, HEAD, TRAIN.replace("101|", "102|"))
+    assert list(by_id(trace)) == ["101", "102"]
+    assert not trace.dropped
+
+
+def test_invalid_rows_are_skipped_and_counted_on_request(tmp_path):
+    rows = (TRAIN, "7|2", TRAIN.replace("101|", "102|").replace("T09:40", " soon"))
+    log = log_of(tmp_path, *rows)
+    assert "or skip such rows with --skip-invalid" in refusal(slurm.read, log, None)
+    trace, _ = read_log(log, None, "slurm", skip_invalid=True)
+    assert list(by_id(trace)) == ["101"]
+    assert trace.dropped == {"invalid: Start is not a time": 1, "invalid: wrong number of cells": 1}
+    said = refusal(read_log, log, None, "swf", skip_invalid=True, of="--skip-invalid")
+    assert "only those of canonical and slurm" in said
+
+
+def test_a_job_wider_than_a_log_allows_is_counted(tmp_path):
+    for gpus in ("1048577", "9" * 5000):
+        wide = TRAIN.replace("101|", "102|").replace("gres/gpu=4", f"gres/gpu={gpus}")
+        trace = read(tmp_path, TRAIN, wide)
+        assert list(by_id(trace)) == ["101"]
+        assert trace.dropped == {"wider than 1048576 GPUs": 1}
