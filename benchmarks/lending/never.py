@@ -36,7 +36,7 @@ STOP = 300.0
 """Seconds of work that a stop costs jobs that may be stopped."""
 
 FIFTEEN = "5m,10m,15m,30m,1h,2h,3h,4h,6h,8h,12h,1d,2d,3d,6d"
-"""The windows of `docs/understand/forecasts.md`."""
+"""The windows of `docs/results/forecasts.md`."""
 
 WINDOWS_BY_NUMBER = {3: WINDOWS, 15: tuple(parse_seconds(each) for each in FIFTEEN.split(","))}
 

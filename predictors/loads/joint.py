@@ -28,7 +28,7 @@ from sia.model import Job
 
 QUANTILE = 0.99
 """The share of windows in which a group should not need more than the forecast. It is higher than
-that of `peaks`, which reserves more for the same quantile (docs/understand/forecasts.md)."""
+that of `peaks`, which reserves more for the same quantile (docs/results/forecasts.md)."""
 
 Rows = NDArray[np.intp]
 

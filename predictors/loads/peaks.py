@@ -28,7 +28,7 @@ from sia.wording import as_typed
 
 QUANTILE = 0.95
 """The share of windows whose peak should not exceed the forecast. On Philly, 0.98 gains less; 0.9
-and 0.8 slow ten times as many jobs (docs/understand/forecasts.md)."""
+and 0.8 slow ten times as many jobs (docs/results/forecasts.md)."""
 
 MEMORY = 14 * 86400.0
 """Look-back in seconds: two weeks contain each weekday twice."""

@@ -27,7 +27,7 @@ from sia.model import Estimate, Job
 
 QUANTILE = 0.88
 """The share of jobs that should have ended by the end of their estimated window. On pieces of
-Philly's days 14 to 62, 0.85 to 0.9 slow almost no job (docs/understand/forecasts.md)."""
+Philly's days 14 to 62, 0.85 to 0.9 slow almost no job (docs/results/forecasts.md)."""
 
 PRIOR = 4.0
 """Weight of the wider group, in jobs. For the group of all jobs it is the weight of the assumption
