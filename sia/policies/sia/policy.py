@@ -51,7 +51,7 @@ CLEAN = 0.5
 """Fraction of the free quota cells that spare jobs leave empty in a cluster with cells, if
 forecasts are not exact. Cells that a forecast reserves or that are bound to a pool do not count. If
 a forecast was too low, the pool needs whole cells, and a cell with a spare job in it does not help.
-docs/understand/cells.md compares other rules: under random forecasts 23.9 % of the jobs of three
+docs/results/cells.md compares other rules: under random forecasts 23.9 % of the jobs of three
 Philly pieces were later than alone with 0, 5.2 % with 0.5 alone, and 2.5 % with what
 `ReservedGpus` leaves for one pool in addition."""
 
