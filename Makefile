@@ -24,12 +24,12 @@ endif
 # Replay a log: TRACE and POOLS, or a generated one of three weeks, of which the first teaches the forecasts.
 replay: setup
 ifeq ($(TRACE),)
-	$(if $(POOLS),$(error TRACE is missing: make run TRACE=log.csv POOLS=pools.csv))
+	$(if $(POOLS),$(error TRACE is missing: make replay TRACE=log.csv POOLS=pools.csv))
 	$(BIN)/sia trace synth --preset cloud --seed 1 --days 21 --pools 6 --out "$(OUT)/workload"
 	$(BIN)/sia replay --trace "$(OUT)/workload/trace.csv" --pools "$(OUT)/workload/pools.csv" --warmup 7d \
 	    --policy "$(POLICY)" --out "$(OUT)" $(ARGS)
 else
-	$(if $(POOLS),,$(error POOLS is missing: make run TRACE=log.csv POOLS=pools.csv))
+	$(if $(POOLS),,$(error POOLS is missing: make replay TRACE=log.csv POOLS=pools.csv))
 	$(BIN)/sia replay --trace "$(TRACE)" --pools "$(POOLS)" --policy "$(POLICY)" --out "$(OUT)" $(ARGS)
 endif
 

@@ -87,7 +87,7 @@ def why(client: Client, job_id: str, as_json: bool) -> None:
 PAGE = 1000
 """Maximum number of events in one request."""
 
-TIMES = ("at", "by", "deadline", "end", "latest", "planned", "soonest", "until")
+TIMES = ("at", "by", "deadline", "end", "expires", "latest", "planned", "soonest", "until")
 """Keys of an event's data whose values are times."""
 
 
@@ -140,6 +140,8 @@ def _shown(key: str, value: Any) -> Any:
         return spread(dict(value))
     if key == "loans":
         return " ".join(f"{pool}:{gpus}" for pool, gpus in value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value)
     return moment(value) if key in TIMES and isinstance(value, float) else value
 
 

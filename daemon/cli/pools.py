@@ -143,7 +143,8 @@ def show_pool(client: Client, name: str, as_json: bool) -> None:
         return
     for key, value in answer.items():
         if value not in (None, "", {}):
-            click.echo(printable(f"{key.replace('_', ' '):17}  {SHOWN.get(key, str)(value)}"))
+            label = LABELS.get(key, key.replace("_", " "))
+            click.echo(printable(f"{label:17}  {SHOWN.get(key, str)(value)}"))
 
 
 def _override(value: Mapping[str, Any]) -> str:
@@ -168,8 +169,12 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "lend_budget_hours": "{:g} GPU-hours a month (UTC)".format,
     "lent_hours": lambda hours: f"{decimal(hours)} GPU-hours this month",
     "weight": decimal,
+    "share": lambda share: "yes" if share else "no",
 }
 """Formatters of those values of a pool that are not printed unchanged."""
+
+LABELS = {"dedicated": "in quota", "waiting": "pending", "waiting_gpus": "pending GPUs"}
+"""Labels of the values that `sia pools` has as columns, in the words of its header."""
 
 
 @pool.command("set")

@@ -81,7 +81,7 @@ class Pools:
                     "pool has an override",
                     f"the override of pool {pool.name} lasts another "
                     f"{duration(pool.override.until - self._context.now)}",
-                    "change the pool without an end, or wait until the override ends",
+                    "leave out until (--for) for a lasting change, or wait until the override ends",
                 )
         return self._wrong_cells(pool, asked, wanted) or self._wrong_numbers(pool, wanted)
 

@@ -31,6 +31,7 @@ from replay.logs.speeds import read_speeds
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.report.terminal import (
     progress_bars,
+    show_aims,
     show_foresight,
     show_policies,
     show_pools,
@@ -360,6 +361,7 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
             "note: each speed-up below compares a policy with fcfs on that policy's submissions"
         )
     show_policies(ordered)
+    show_aims(ordered)
     show_pools(ordered)
 
 

@@ -20,6 +20,7 @@ from replay.logs.trace import PoolTable
 from replay.plotting import canvas
 from replay.plotting.canvas import FloatArray, PolicyStyle, SlowedBars, Steps, TimeLine
 from replay.plotting.numbers import hours, inlined, minutes, share, speed
+from replay.report.aims import aim_tables
 from replay.report.cluster import cells_section
 from replay.report.decision import decision_section
 from replay.report.provenance import facts, future_known
@@ -90,6 +91,7 @@ def render(replayed: Replayed, verdict: Mapping[str, Any], evidence: Mapping[str
         policies=list(replayed.outcomes),
         baseline=BASELINE,
         measures=[_measures_row(replayed, name) for name in replayed.outcomes],
+        aims=aim_tables(replayed.measures),
         speedups=_speedups(replayed),
         slowed=_slowed(replayed),
         pools=_pools(replayed),

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from replay.logs.limits import ROWS_SHOWN
+from replay.report.aims import aim_tables
 from replay.run.run import ReplayProgress as ProgressCallback
 from replay.run.run import Settings, known_in_advance
 from replay.verdict.show import comparison
@@ -58,6 +59,12 @@ def show_policies(policies: Mapping[str, Any]) -> None:
             decimal(m["gpu_hours_lent"], 0),
         ])  # fmt: skip
     show_table("Speed-up per job against FCFS in each pool alone", header, rows)
+
+
+def show_aims(policies: Mapping[str, Any]) -> None:
+    """Print how deadlines were met and ends predicted, if the log or the policies have any."""
+    for table in aim_tables(policies):
+        show_table(table.title, table.header, table.rows)
 
 
 def show_pools(policies: Mapping[str, Any]) -> None:

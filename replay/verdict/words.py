@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from predictors.catalog import GUARD, NONE, Choice
 from replay.plotting.numbers import hours, minutes
-from replay.run.run import Settings
+from replay.run.run import BASELINE, Settings
 from replay.verdict.rule import Outcome, Recommendation
 from sia.limits import MAX_SLOWED_PCT
 from sia.model import Options, StopCost
 from sia.policies import load
-from sia.wording import DAY, as_typed, counted, duration, percent
+from sia.wording import DAY, as_typed, counted, duration, percent, some
 
 TRY = "sia@peaks+survival"
 """The policy to add if none could run today: SIA with the daemon's own default forecasts."""
@@ -158,17 +158,31 @@ def _next(recommendation: Recommendation, ground: Ground, settings: Settings) ->
         )
         yield from _marked(settings, policy)
         if load(policy).needs.preemption:
-            yield f"{policy} stops jobs that go on later: the backend must support that."
+            yield f"{policy} stops jobs and starts them again later: the backend must support that."
     elif recommendation.answer == "too many delayed":
         yield f"Try more careful forecasts, like --policy {CAREFUL}."
     elif recommendation.answer in ("only the future", "no policy shares"):
         yield f"Add {TRY} to --policy."
+    elif recommendation.answer == "pools alone" and (inside := _inside_pools(settings)):
+        yield (
+            f"This says nothing about {some(inside)}, which divide the GPUs of each pool among its "
+            "own jobs: compare them in the tables below."
+        )
     unclear = recommendation.answer in ("nothing lent", "no gain", "too many delayed")
     if unclear and 0 < ground.span_s < HISTORY:
         yield (
             f"The log covers only {duration(ground.span_s)}; forecasts learn from up to "
             f"{duration(HISTORY)} of history and lend little until they have it."
         )
+
+
+def _inside_pools(settings: Settings) -> list[str]:
+    """Return the policies other than the baseline that share nothing between pools."""
+    return [
+        label
+        for label in settings.policies
+        if label != BASELINE and not load(settings.choice(label).policy).shares
+    ]
 
 
 def _marked(settings: Settings, policy: str) -> Iterator[str]:

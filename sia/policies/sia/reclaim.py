@@ -448,7 +448,8 @@ class SiaReclaim(Sia):
                     more = guests.to_stop(missing, self.state.now, settling=settling)
                     missing -= sum(job.width for job in more)
                     stops += more
-        yield from self._stop_all(own, stops, f"the turn of {names} has come")
+        whose = f"a job of {names}" if len(heads) == 1 else f"jobs of {names}"
+        yield from self._stop_all(own, stops, f"the turn of {whose} has come")
 
     def _stop_all(self, own: _Lending, stops: list[JobStateView], reason: str) -> Proposals:
         if stops:

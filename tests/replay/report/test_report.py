@@ -16,7 +16,7 @@ from replay.plotting import canvas
 from replay.plotting.canvas import TIMES
 from replay.plotting.numbers import hours, speed
 from replay.report.report import time_lines, write_report
-from replay.report.terminal import show_pools
+from replay.report.terminal import show_aims, show_pools
 from replay.run.arrays import Replayed
 from replay.run.run import Settings
 from replay.run.schedule import LoanSpan, Result, Schedule
@@ -357,6 +357,34 @@ def test_measured_jobs_are_counted_beside_all_of_a_pool_where_they_differ(capsys
         shown = capsys.readouterr().out.splitlines()
         assert shown[-1].split()[: len(row)] == row
         assert ("measured" in " ".join(shown)) == (measured == 313)
+
+
+def test_deadlines_and_predictions_are_shown_only_for_policies_that_have_them(capsys):
+    due = {
+        "slo_jobs": 4, "slo_missed_pct": 25.0, "wdmr": 0.25, "wdmr_strict": None, "wdmr_soft": 0.25,
+        "best_effort_jobs": 2, "best_effort_avg_jct_s": 60.0,
+    }  # fmt: skip
+    errors = {f"{key}_pred_err_pct": 1.5 for key in ("avg", "p50", "p99", "max")}
+    unfair = {f"{key}_unfairness_pct": 12.0 for key in ("avg", "p99", "max")}
+    told = {"slo_jobs": 0, "predicted": 7, "mean_jct_s": 90.0, **errors, **unfair}
+    show_aims({"edf": due, "wfq": told})
+    deadlines, _, predictions = capsys.readouterr().out.partition("Predicted ends")
+    assert deadlines.splitlines()[-2].split() == [
+        "edf",
+        "4",
+        "25.00",
+        "0.250",
+        NONE,
+        "0.250",
+        "2",
+        "1",
+        "m",
+    ]
+    assert "wfq" not in deadlines
+    assert predictions.splitlines()[-1].split()[:5] == ["wfq", "7", "1", "m", "30"]
+    assert "edf" not in predictions
+    show_aims({"fcfs": {"slo_jobs": 0}})
+    assert not capsys.readouterr().out
 
 
 def test_times_and_hours_are_written_in_words():
