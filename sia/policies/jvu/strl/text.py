@@ -131,7 +131,7 @@ class _Problem:
         usage = _STATEMENTS[name]
         if len(forms) != 1:
             at = forms[1].at if forms else TextPlace(1, 1)
-            problem = f"{len(forms)} forms say {name}"
+            problem = f"{len(forms)} forms say {name}" if forms else f"{name} is missing"
             raise StrlError(at, problem, f"write ({usage}) once, with a number of seconds")
         (item,) = arguments_of(forms[0], usage, 1, 1)
         value = number_of(item, name, least=None if name == "now" else 0.0)
