@@ -339,20 +339,21 @@ class LeaseBook:
         late = 0 < planned == needed - 1 and left - planned * worth <= self.slip
         return planned if late else needed
 
-    def lets_end(self, job: JobStateView, now: float) -> bool:
+    def may_end(self, job: JobStateView, now: float) -> bool:
         """Return whether a job without a further lease may keep its GPUs, as it ends about now.
 
         Only with owners, as in a daemon, where its start, or this step, may have been late.
         """
-        left = job.run_time - job.work(now)
-        late = abs(left) <= self.slip
-        if not self.slip or not late or job.stream is None or job.job.id not in self.plan:
-            return False
+        late = abs(job.run_time - job.work(now)) <= self.slip
+        return late and self.slip > 0.0 and job.stream is not None and job.job.id in self.plan
+
+    def let_end(self, job: JobStateView, now: float) -> None:
+        """Let such a job keep its GPUs for some seconds, without a lease."""
+        left = max(0.0, job.run_time - job.work(now))
         self.anew.pop(job.job.id, None)
         self.over.pop(job.job.id, None)
-        self.ending[job.job.id] = now + min(self.slip, max(0.0, left) + OVERRUN * self.slip)
+        self.ending[job.job.id] = now + min(self.slip, left + OVERRUN * self.slip)
         self.touch(job.job.id)
-        return True
 
     def claims(self, now: float, lease: int) -> list[Claim]:
         """Return the claims of the guaranteed jobs that need a lease from this one on."""

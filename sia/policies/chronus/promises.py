@@ -138,7 +138,7 @@ class Promises:
         if plan is not None:
             yield from self._promise(book, claim, now, plan, lease)
             return
-        if choices(both) > MOST_ASKED:
+        if choices(both) > MOST_ASKED or book.may_end(job, now):  # it would end before an answer
             yield from self._refuse(book, job, now)
             return
         asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)
@@ -187,7 +187,8 @@ class Promises:
 
         A job that ends about now may do so, and keeps its promise until then.
         """
-        if book.lets_end(job, now):
+        if book.may_end(job, now):
+            book.let_end(job, now)
             return
         was = job.job.id in book.plan
         book.asking.pop(job.job.id, None)

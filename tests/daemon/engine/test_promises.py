@@ -17,6 +17,7 @@ from daemon.model.inputs import (
     Tick,
 )
 from daemon.model.outputs import PreemptEffect, StartEffect
+from sia.policies.chronus import promises as promises_of_chronus
 from tests.support.daemons.daemons import setup, submit
 
 DEADLINE = 2400.0
@@ -336,3 +337,21 @@ def test_a_job_that_does_not_end_about_when_its_leases_end_makes_room():
         assert promises(engine.step(late, [Tick()])) == []
     assert promises(engine.step(4815.1, [Ended("j2", 1, 0)])) == []
     engine.check()
+
+
+def test_a_job_that_ends_about_now_is_not_stopped_while_a_solver_looks_for_a_lease(monkeypatch):
+    made = replace(setup(a=8), policy="chronus:profile=0")
+    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
+    jobs = [
+        submit("j1", gpus=8, run_time=1200.0, deadline=9000.0),
+        submit("j2", gpus=8, run_time=1200.0, deadline=2400.0),
+    ]
+    engine.step(0.0, jobs[:1])
+    engine.step(0.05, [Started("j1", 1)])
+    assert [kind for kind, *_ in promises(engine.step(0.1, jobs[1:]))] == ["promised"]
+    for heuristic in ("joined", "rearranged"):  # so only a solver could find a lease for j1
+        monkeypatch.setattr(promises_of_chronus, heuristic, lambda *_: None)
+    step = engine.step(1200.0, [Tick()])
+    assert (step.effects, engine.book.solving) == ([], None)
+    step = engine.step(1200.06, [Ended("j1", 1, 0)])
+    assert (promises(step), starts(step)) == ([], ["j2"])
