@@ -34,7 +34,8 @@ TERMS: Mapping[str, str] = {
         "The pool that owns the GPUs of a loan, and the pool whose job runs on them."
     ),
     "turn": (
-        "The start of a job in the baseline. A policy with turns stops no job whose turn has come."
+        "The moment of a job's virtual start, in a policy that acts on it: from its turn on a job "
+        "has a claim to GPUs of its pool's quota, and is not stopped."
     ),
     "guest": "A job that runs before its turn, mostly on borrowed GPUs.",
     "reservation": (
