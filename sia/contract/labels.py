@@ -147,10 +147,8 @@ def _scalar(label: str, field: FieldInfo, kind: Any, text: str) -> Any:
         try:
             return kind(text)
         except ValueError:
-            what = "a whole number" if kind is int else "a number"
-            raise ValueError(
-                f"{label}: {key} must be {what} (got {text!r}){_in_plain(text)}"
-            ) from None
+            what, fix = ("a whole number", "") if kind is int else ("a number", _in_plain(text))
+            raise ValueError(f"{label}: {key} must be {what} (got {text!r}){fix}") from None
     if get_origin(kind) is Literal and text and text not in get_args(kind):
         choices = ", ".join(filter(None, get_args(kind)))
         raise ValueError(f"{label}: {key} must be one of {choices} (got {text!r})")

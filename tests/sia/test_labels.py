@@ -62,6 +62,7 @@ def test_a_label_replaces_defaults():
     ("jvu:cycle=soon", "cycle must be a number (got 'soon')"),
     ("jvu:cycle=2m", "cycle must be a number (got '2m'); times in labels are seconds: write 120"),
     ("jvu:rounds=1.5", "rounds must be a whole number (got '1.5')"),
+    ("jvu:rounds=3m", "rounds must be a whole number (got '3m')"),
     ("jvu:sizes=1+x", "sizes must be a number (got 'x')"),
     ("jvu:cycle=nan", "cycle must be above 0 (got nan); change it"),
     ("jvu:cycle=0", "cycle must be above 0 (got 0); change it"),

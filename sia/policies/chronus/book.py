@@ -348,7 +348,7 @@ class LeaseBook:
         return late and self.slip > 0.0 and job.stream is not None and job.job.id in self.plan
 
     def let_end(self, job: JobStateView, now: float) -> None:
-        """Let such a job keep its GPUs for some seconds, without a lease."""
+        """Let a job that ends about now keep its GPUs for some seconds without a lease."""
         left = max(0.0, job.run_time - job.work(now))
         self.anew.pop(job.job.id, None)
         self.over.pop(job.job.id, None)
