@@ -47,11 +47,6 @@ class FreeCells(NamedTuple):
         merged[:-1] -= fan * self.whole[1:]
         return merged
 
-    def at_least(self) -> GpuCounts:
-        """Return the merged free cells of each level or a larger one."""
-        found: GpuCounts = np.cumsum(self.merged()[::-1], axis=0, dtype=np.int32)[::-1]
-        return found
-
     def largest(self) -> GpuCounts:
         """Return the level of the largest free cell at each moment; -1 if none is free."""
         found: GpuCounts = np.count_nonzero(self.whole, axis=0).astype(np.int32) - 1

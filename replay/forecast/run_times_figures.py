@@ -20,7 +20,6 @@ from replay.plotting.canvas import (
     picture,
     plain,
 )
-from sia.wording import as_typed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,9 +30,6 @@ NAME = 30
 
 PITCH = 0.17
 """Height of a row of bars in inches."""
-
-MATRICES = 3
-"""Confusion matrices per row."""
 
 INK = "#333c44"
 
@@ -112,41 +108,6 @@ def draw_chosen(pairs: PairScores) -> RenderedFigure:
         axes.set_xlabel("% of jobs")
 
     return picture("run-times-chosen", _height(names), draw)
-
-
-def draw_confusion(scores: Mapping[str, RunTimeScores], windows: Sequence[float]) -> RenderedFigure:
-    """Draw the estimated bins of the jobs of each bin, a matrix per predictor."""
-    ends = [as_typed(window) for window in windows]
-    bins = [f"≤ {end}" for end in ends] + [f"> {ends[-1]}"]
-    down = -(-len(scores) // MATRICES)
-
-    def draw(figure: Figure) -> None:
-        grid = figure.add_gridspec(
-            down, MATRICES, left=0.09, right=0.985, bottom=0.17 / down, top=1 - 0.1 / down,
-            wspace=0.32, hspace=0.45,
-        )  # fmt: skip
-        for i, (name, score) in enumerate(scores.items()):
-            axes = figure.add_subplot(grid[divmod(i, MATRICES)])
-            axes.set_title(plain(name, NAME), loc="left", fontsize=9, color=INK)
-            _matrix(axes, score.confusion, bins)
-            axes.set_xlabel("estimated")
-            if i % MATRICES == 0:
-                axes.set_ylabel("ran")
-
-    return picture("run-times-confusion", 3.1 * down, draw)
-
-
-def _matrix(axes: Axes, confusion: Sequence[Sequence[int]], bins: Sequence[str]) -> None:
-    counts = np.array(confusion, dtype=np.float64)
-    shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")
-    axes.grid(visible=False)
-    axes.set_xticks(range(len(bins)), bins)
-    axes.set_yticks(range(len(bins)), bins)
-    for (row, column), share in np.ndenumerate(shares):
-        words = f"{share:.0f} %\n{counts[row, column]:,.0f}"
-        ink = "white" if share > 60 else INK
-        axes.text(column, row, words, ha="center", va="center", color=ink, fontsize=7.5)
 
 
 def _line(axes: Axes, x: FloatArray, y: FloatArray, name: str, i: int) -> None:

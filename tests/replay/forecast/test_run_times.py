@@ -20,7 +20,6 @@ from replay.forecast.run_times import (
 )
 from replay.forecast.run_times_figures import (
     draw_chosen,
-    draw_confusion,
     draw_errors,
     draw_outside,
     draw_reliability,
@@ -305,7 +304,6 @@ def test_pictures_are_the_same_bytes_again_whatever_the_names():
         lambda: draw_reliability(scores),
         lambda: draw_outside(pairs),
         lambda: draw_chosen(pairs),
-        lambda: draw_confusion(scores, WINDOWS),
     ):
         first, again = draw(), draw()
         assert first == again
@@ -313,7 +311,6 @@ def test_pictures_are_the_same_bytes_again_whatever_the_names():
         assert not first.png, "no file has it"
         assert first.inline.startswith("<svg ")
     assert ">chosen<" in draw_outside(pairs).inline
-    assert ">≤ 10s<" in draw_confusion(scores, WINDOWS).inline
 
 
 def test_pictures_of_nothing_known_are_drawn():
@@ -321,7 +318,7 @@ def test_pictures_of_nothing_known_are_drawn():
     lone = Trace([story("a").runs(1)])
     pairs = evaluate_pairs(lone, JVuPredict(), since=0.0)
     assert pairs.chosen == {}
-    for drawn in (draw_errors(scores), draw_reliability(scores), draw_confusion(scores, WINDOWS)):
+    for drawn in (draw_errors(scores), draw_reliability(scores)):
         assert drawn.svg
     assert draw_outside(pairs).svg
     assert draw_chosen(pairs).svg
