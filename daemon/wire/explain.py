@@ -10,6 +10,7 @@ from daemon.model.job import JobPhase
 from sia.explain.obstacles import (
     EarlyObstacle,
     GuestObstacle,
+    LeastTime,
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -20,6 +21,7 @@ from sia.explain.obstacles import (
     Rival,
     RoomObstacle,
     RoundObstacle,
+    TurnOnly,
     Width,
 )
 from sia.model import Stream
@@ -61,7 +63,8 @@ class PlacementObstacle(Struct, frozen=True, tag="place"):
 
 ObstacleView = (
     OrderObstacle | GuestObstacle | EarlyObstacle | QuotaObstacle | RoomObstacle | Reservation
-    | Rival | OtherPools | LimitObstacle | Out | Length | RoundObstacle | Width
+    | Rival | OtherPools | LimitObstacle | Out | Length | LeastTime | TurnOnly
+    | RoundObstacle | Width
     | Held | PoolHeld | PoolNotLending | PlacementObstacle
 )  # fmt: skip
 

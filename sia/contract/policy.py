@@ -343,6 +343,13 @@ class Policy:
         """Return whether a spare start of a pending job depends on forecasts of load."""
         return self.needs.loads
 
+    def lasting(self, job: JobStateView) -> float:
+        """Return the seconds for which a spare start of a pending job needs a forecast.
+
+        Infinity if the job has no spare start.
+        """
+        return job.run_time
+
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""
 

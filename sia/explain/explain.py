@@ -145,8 +145,9 @@ def candidates(core: Core, job: JobState) -> list[ObstacleRemoval]:
     """Return the obstacles to remove in trials, likeliest first. O(jobs + pools · windows)."""
     found = [*_own_pool(core, job)]
     if core.policy.shares:
-        windows, run_times = core.state.options.windows, [*_run_time(core, job)]
-        too_long = job.run_time > windows[-1]  # then nothing else starts it on spare GPUs
+        windows, lasting = core.state.options.windows, ask(core.policy, "lasting", job)
+        run_times = [*_run_time(core, job)] if lasting == job.run_time else []
+        too_long = lasting > windows[-1]  # then nothing else starts it on spare GPUs
         found += chain(_idle_gpus(core, job), run_times if too_long else ())
         found += chain(_limits(core, job), _pools(core, job), () if too_long else run_times)
     return found
@@ -313,7 +314,7 @@ def _pools(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     held, window, span = dict.fromkeys(group.pools, 0), None, 0.0
     if core.policy.needs.loads:
         reserved = reserved_in(group, core.policy)
-        window = window_of(job, options, reserved)
+        window = window_of(ask(core.policy, "lasting", job), options, reserved)
     if window is not None:
         held, span = {pool: reserved[pool][window] for pool in held}, options.windows[window]
     others = [p for p in held if p is not job.pool and (p.length or held[p])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import inf
 
 from sia.contract.policy import Policy, next_multiple
 from sia.contract.views import JobStateView
@@ -17,6 +18,7 @@ from sia.explain.obstacles import (
     EarlyObstacle,
     Explanation,
     GuestObstacle,
+    LeastTime,
     Length,
     LimitObstacle,
     Obstacle,
@@ -28,10 +30,11 @@ from sia.explain.obstacles import (
     RoomObstacle,
     RoundObstacle,
     StartPath,
+    TurnOnly,
     Width,
 )
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import Options
+from sia.model import NEVER_STOPPED, Options
 from sia.state.state import GroupState, JobState, PoolState
 
 Reserved = Mapping[PoolState, Sequence[int]]
@@ -87,12 +90,12 @@ def needed_gpus(policy: Policy, job: JobState) -> int:
     return least
 
 
-def window_of(job: JobState, options: Options, reserved: Reserved) -> int | None:
-    """Return, of the windows that its run time fits, the one with the smallest reservations.
+def window_of(lasting: float, options: Options, reserved: Reserved) -> int | None:
+    """Return, of the windows of at least `lasting` seconds, the one with the smallest reservations.
 
-    None if it fits no window.
+    None if no window is that long.
     """
-    first = bisect_left(options.windows, job.run_time)
+    first = bisect_left(options.windows, lasting)
     sums = [sum(gpus) for gpus in zip(*reserved.values(), strict=True)]
     return min(range(first, len(sums)), key=sums.__getitem__, default=None)
 
@@ -165,8 +168,15 @@ def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
     if needs > most:
         return StartPath("spare", open=False, obstacles=(Width(needs, most),))
     found: list[Obstacle] = []
-    if foresees and job.run_time > options.windows[-1]:
-        found.append(Length(known_run_time(job), options.windows[-1]))
+    lasting: float = ask(policy, "lasting", job)
+    if lasting == inf and foresees:
+        never = job.job.preemptible in (None, NEVER_STOPPED)
+        return StartPath("spare", open=False, obstacles=(TurnOnly("hard" if never else "stops"),))
+    if foresees and lasting > options.windows[-1]:
+        if lasting == job.run_time:
+            found.append(Length(known_run_time(job), options.windows[-1]))
+        else:
+            found.append(LeastTime(lasting, options.windows[-1]))
     elif not policy.needs.loads and (ahead := jobs_ahead(policy, job)):
         found.append(order_obstacle(ahead))
     lacks = _missing_idle(job, needs) or _limits(policy, job)
@@ -198,7 +208,7 @@ def _reserved(job: JobState, policy: Policy) -> list[Obstacle]:
     """Return the reservations of other pools, if they leave too few idle GPUs for the job."""
     group, options, now = job.pool.group, policy.state.options, policy.state.now
     reserved = reserved_in(group, policy)
-    window = window_of(job, options, reserved)
+    window = window_of(ask(policy, "lasting", job), options, reserved)
     assert window is not None, "its run time fits a window"
     held = {pool: gpus[window] for pool, gpus in reserved.items() if gpus[window]}
     if job.width <= group.idle - group.out - sum(held.values()):

@@ -136,6 +136,23 @@ class Length(Struct, frozen=True, tag="length"):
     longest: float
 
 
+class LeastTime(Struct, frozen=True, tag="least_time"):
+    """Its minimum run time is longer than all windows, of which the last is `longest` seconds."""
+
+    min_run_time: float
+    longest: float
+
+
+class TurnOnly(Struct, frozen=True, tag="turn_only"):
+    """It starts at its turn only; the way on spare GPUs is closed.
+
+    `why` is `stops` if it was stopped as often as the policy allows, or `hard` if the policy has
+    this option and the job must not be stopped.
+    """
+
+    why: str
+
+
 class RoundObstacle(Struct, frozen=True, tag="round"):
     """The policy chooses jobs only when a round begins, the next time at `begins` (seconds)."""
 
@@ -164,6 +181,8 @@ Obstacle = (
     | LimitObstacle
     | Out
     | Length
+    | LeastTime
+    | TurnOnly
     | RoundObstacle
     | Width
 )
@@ -172,8 +191,9 @@ Obstacle = (
 class StartPath(Struct, frozen=True):
     """One way to start: within its pool's quota (`turn`), or on spare GPUs (`spare`).
 
-    It is not `open` if the job is too wide for it. If `exact`, the job started in this way in a
-    pass without these obstacles; otherwise the obstacles are facts of the state.
+    It is not `open` if the job is too wide for it, or starts at its turn only. If `exact`, the job
+    started in this way in a pass without these obstacles; otherwise the obstacles are facts of the
+    state.
     """
 
     name: str

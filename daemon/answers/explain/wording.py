@@ -22,6 +22,7 @@ from sia.explain.obstacles import (
     EndingJob,
     Explanation,
     GuestObstacle,
+    LeastTime,
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -33,6 +34,7 @@ from sia.explain.obstacles import (
     RoomObstacle,
     RoundObstacle,
     StartPath,
+    TurnOnly,
     Width,
 )
 from sia.limits import MAX_GROUP
@@ -49,6 +51,12 @@ REMEDIES = {
     DRIFT: 'drift = "say" in [daemon]',
 }
 """Commands and settings that let a pool lend again, by reason; other reasons end by themselves."""
+
+TURN_ONLY = {
+    "stops": "it was stopped as often as the policy allows (option stops)",
+    "hard": "it must not be stopped, and the policy has the option hard",
+}
+"""Why a job starts at its turn only, by the reason of `TurnOnly`."""
 
 WAYS = {"turn": "within its pool's quota", "spare": "on spare GPUs"}
 
@@ -92,9 +100,12 @@ def doubt(explanation: Explanation, awaited: Awaited | None, now: float) -> list
 
 def _never(way: str, obstacles: Sequence[ObstacleView]) -> str:
     """Return why a job can never start in this way."""
-    (width,) = (each for each in obstacles if isinstance(each, Width))
+    (only,) = obstacles
+    if isinstance(only, TurnOnly):
+        return f"It starts at its turn only: {TURN_ONLY[only.why]}"
+    assert isinstance(only, Width), "no other obstacle closes a way"
     most = "the quota is" if way == "turn" else "the most that could be lent to it is"
-    needs = f"it needs {counted(width.gpus, 'GPU')}, and {most} {width.most:,}"
+    needs = f"it needs {counted(only.gpus, 'GPU')}, and {most} {only.most:,}"
     return f"It can never start {WAYS[way]}: {needs}"
 
 
@@ -107,7 +118,7 @@ def _word(each: ObstacleView, now: float) -> str:
             return _limit(each) if isinstance(each, LimitObstacle) else _not_lending(each)
         case Out() | RoundObstacle() | EarlyObstacle():
             return _later(each, now)
-        case Length():
+        case Length() | LeastTime():
             return _length(each)
         case OrderObstacle() | GuestObstacle() | Rival() | Reservation() | OtherPools():
             return _ahead(each)
@@ -136,7 +147,10 @@ def _short(each: QuotaObstacle | RoomObstacle, now: float) -> str:
     return f"{more}: {there}" + (f", {_jobs(each.ends, now)}" if each.ends else "")
 
 
-def _length(each: Length) -> str:
+def _length(each: Length | LeastTime) -> str:
+    if isinstance(each, LeastTime):
+        asked = f"{duration(each.min_run_time)} is asked for"
+        return f"a minimum run time of {duration(each.longest)} or less: {asked}"
     limit = f"a time limit of {duration(each.longest)} or less"
     if each.run_time is None:
         return f"a known run time: give it {limit}"

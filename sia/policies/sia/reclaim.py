@@ -519,6 +519,12 @@ class SiaReclaim(Sia):
         """Return whether forecasts decide on a pending job, because it must not be stopped."""
         return not _may_stop(job) or self._is_worn(job) or job.job.min_run_time is not None
 
+    def lasting(self, job: JobStateView) -> float:
+        """Return the time without stops that a job needs as a guest; infinity if it is none."""
+        if not _may_stop(job):
+            return inf if self.params.hard else job.run_time
+        return inf if self._is_worn(job) else job.job.min_run_time or job.run_time
+
     def _is_worn(self, job: JobStateView) -> bool:
         """Return whether a job was stopped as often as allowed."""
         stops: int = self.params.stops

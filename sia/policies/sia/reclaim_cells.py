@@ -92,6 +92,17 @@ class ReclaimInCells(SiaRecall):
         stops = self._stops.get(job.job.id, 0)
         return _may_stop(job) and stops < self.params.stops and self._turns.turn_of(job) is None
 
+    def foresees(self, job: JobStateView) -> bool:
+        """Return whether forecasts decide on a pending job, because it must not be stopped."""
+        return not self._may_be_guest(job)
+
+    def lasting(self, job: JobStateView) -> float:
+        """Return the time without stops that a job needs as a guest; infinity if it is none."""
+        if not _may_stop(job):
+            return inf if self.params.hard else job.run_time
+        worn = self._stops.get(job.job.id, 0) >= self.params.stops
+        return inf if worn else job.job.min_run_time or job.run_time
+
     def submitted(self, job: JobStateView) -> None:
         """Queue a job, which may be a guest that was stopped. O(log n)."""
         job_id, group = job.job.id, job.pool.group

@@ -645,6 +645,27 @@ def test_why_does_not_say_that_a_guest_may_be_stopped_that_must_not_be():
     assert words(story, "stays")[-1] == expected
 
 
+def test_why_asks_for_no_time_limit_where_the_run_time_does_not_matter():
+    story = Story(lending())
+    story.at(0.0, submit("own", "a"), submit("lasts", "a", min_run_time=172800.0, time_limit=60.0))
+    asked = "waiting for a minimum run time of 1 m 40 s or less: 2 d is asked for"
+    assert asked in words(story, "lasts")[1]
+    story = Story(cluster("sia-reclaim:hard", a=1, b=1))
+    story.at(0.0, submit("own", "a"), submit("stays", "a", preemptible="never"))
+    only = "It starts at its turn only: "
+    assert words(story, "stays")[1] == (
+        f"{only}it must not be stopped, and the policy has the option hard"
+    )
+    story = Story(replace(cluster("sia-reclaim:stops=1", a=1, b=1), preemptible="restart"))
+    story.at(0.0, submit("own", "a"), submit("guest", "a"))
+    story.at(0.0, Started("own", 1), Started("guest", 1))
+    story.at(10.0, submit("owner", "b"))
+    story.at(12.0, Stopped("guest", 1))
+    assert f"{only}it was stopped as often as the policy allows (option stops)" in words(
+        story, "guest"
+    )
+
+
 def test_why_says_who_is_a_guest_and_when_its_turn_is_expected():
     story = guests_and_owner()
     alone = "its turn, which is its start in its pool alone,"
