@@ -132,7 +132,9 @@ def _show_plan(group: dict[str, Any], now: float) -> None:
         for step in group["ahead"]
     ]
     more = f" (first {ROWS} of {len(steps)})" if len(steps) > ROWS else ""
-    show_table(f"{name}: idle GPUs from then on{more}", ["from", "idle"], steps[:ROWS], ("from",))
+    if steps:  # policies that plan all GPUs themselves, like chronus, have none
+        title = f"{name}: idle GPUs from then on{more}"
+        show_table(title, ["from", "idle"], steps[:ROWS], ("from",))
     if group["starts"]:
         starts = [
             [start["job"], moment(start["start"]), moment(start["end"]), f"{start['gpus']:,}"]

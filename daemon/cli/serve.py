@@ -94,6 +94,10 @@ def _say_unlike(config: Config) -> None:
         click.echo(f"policy {config.policy}: {note}", err=True)
 
 
+KILLING = ("jvu", "prio")
+"""Policies that kill: a stop costs a job without `preemptible` all of its work."""
+
+
 def _lost(database: Path) -> str:
     """Return which acknowledged steps the journal lacks; "" if a daemon runs: it has checked."""
     from daemon.export.loss import loss_in  # noqa: PLC0415  help needs none of it
@@ -131,10 +135,12 @@ def _stops(config: Config) -> str:
             "(docs/lending.md)"
         )
     if config.policy != usual_policy(None):
+        cost = f"each stop costs resume_cost ({as_typed(config.resume_cost)})"
+        if name_of(config.policy) in KILLING:
+            cost = "a job that it kills loses all of its work"
         return (
-            f"policy {config.policy}; it may stop jobs without preemptible, and each stop costs "
-            f"resume_cost ({as_typed(config.resume_cost)}); preemptible in [daemon] changes this "
-            "(docs/lending.md)"
+            f"policy {config.policy}; it may stop jobs without preemptible, and {cost}; "
+            "preemptible in [daemon] changes this (docs/lending.md)"
         )
     return (
         f"policy {config.policy}; may jobs be stopped and started again? If they may, write "

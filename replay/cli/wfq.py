@@ -369,7 +369,10 @@ def read_front(path: Path) -> dict[str, Any]:
     try:
         front = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}); give a {FRONT}") from None
+        raise UserError(
+            f"{file}: cannot be read ({error.strerror}); give a {FRONT}, which sia wfq search and "
+            "sia wfq update write"
+        ) from None
     except msgspec.MsgspecError:
         front = {}
     if front.get("command") != COMMAND:

@@ -649,6 +649,7 @@ def test_the_check_reports_all_errors_of_the_configuration(tmp_path):
     for policy, said in (
         ("fcfs", "it stops no jobs"),
         ("srtf", "each stop costs resume_cost (0s)"),
+        ("jvu", "a job that it kills loses all of its work"),
         ("sia-reclaim:stops=3", "it stops only jobs that were submitted with preemptible"),
     ):
         named = CONFIG.format(port=1).replace("[daemon]\n", f'[daemon]\npolicy = "{policy}"\n')
