@@ -75,10 +75,10 @@ USUAL_FORECAST = "peaks+survival"
 """Default forecast, until another one gains more on the daemon's history."""
 
 CELLS_FORECAST = "peaks+survival:0.95"
-"""Default forecast of `sia` in a cluster with cells, where one guest that outlasts its window makes
-a whole queue late: of 104,808 jobs of Philly it delays 84, and `peaks+survival` 1,841
-(docs/understand/cells.md). No other is chosen unless the site sets `retrain`, because the replays
-that choose a forecast know no cells."""
+"""Default forecast of `sia` in a cluster with cells, where one guest that outlasts its window
+delays a whole queue: it delays 84 of 104,808 jobs of Philly, and `peaks+survival` 1,841
+(docs/understand/cells.md). The daemon chooses another one only if the site sets `retrain`, because
+the replays that choose a forecast simulate no cells."""
 
 CLUSTER = "main"
 """Default name of the cluster."""

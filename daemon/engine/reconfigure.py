@@ -55,7 +55,7 @@ CUT = "its trial has fewer GPUs than it asks for, and the policy or its options 
 """Reason for stopping a job in a trial when the configuration changes."""
 
 GOES_ON = "its trial goes on as an ordinary run, since the configuration has changed"
-"""Reason why a job runs whose trial nobody ends any more."""
+"""Reason of a job whose trial has become an ordinary run."""
 
 
 def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book, Core] | Refused:

@@ -144,5 +144,5 @@ def unwatched(book: Book) -> list[ForecastHealth]:
 
 
 def _by_chance(share: float, total: int) -> float:
-    """Return how many of `total` forecasts chance makes too low at most, with an aim of `share`."""
+    """Return how many of `total` forecasts chance may make too low if `share` of them should be."""
     return share * total + CHANCE * sqrt(share * (1.0 - share) * total)

@@ -40,8 +40,8 @@ BOOK_EVERY = 32
 of the time, because clocks and rows stay in the processor's cache."""
 
 BOOK_AHEAD = 256
-"""Number of queued events and decisions from which they are processed between the steps, so that a
-step that books finds few of them: one step may stop hundreds of guests."""
+"""Number of queued events and decisions from which on they are processed between steps. One step
+may stop hundreds of guests, and the step that books should find few of them."""
 
 KEEP_OVER = 10_000
 """Maximum number of ended jobs of a pool that have not started in the virtual clock yet; each takes
@@ -152,7 +152,7 @@ class Accounts:
             self.settle()  # processing looks the jobs up in the book
 
     def catch_up(self) -> None:
-        """Settle now if much is queued or the next step will book, so that this has less work.
+        """Settle now if many events are queued or the next step books, so that it has less work.
 
         The next step is expected after the same interval as the last one.
         """

@@ -26,8 +26,8 @@ CLASSES = len(SHARES) + 1
 """Number of classes of peaks: one up to each of `SHARES` of the quota, and one above all."""
 
 BATCH = 64
-"""Number of windows after which they are counted by class at the latest. Only a pool with too few
-windows of its own needs the counts, and to count many windows together takes far less time."""
+"""Largest number of windows that wait to be counted by class. Only a pool with too few windows of
+its own needs the counts, and counting many windows together takes far less time."""
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

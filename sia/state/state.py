@@ -135,8 +135,8 @@ class JobState:
 class OutOfOrderJobs(dict[int, JobState]):
     """Jobs that joined a queue out of order, by sequence number.
 
-    A heap finds the first of them. It keeps numbers of jobs that left until they reach its top or
-    are the most of it, so that a job joins and leaves in O(log n) amortised.
+    A heap finds the first of them. Numbers of jobs that left stay in the heap until they reach its
+    top or outnumber the jobs of the queue. So a job joins and leaves in O(log n) amortised.
     """
 
     __slots__ = ("_order",)

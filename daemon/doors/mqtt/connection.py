@@ -296,7 +296,7 @@ class Wire(aiomqtt.Client):
 
 
 def forget(loop: asyncio.AbstractEventLoop, sock: Any) -> None:
-    """Remove what the loop has registered for an earlier socket with the number of this new one.
+    """Remove the loop's callbacks of an earlier socket that had the file number of this new one.
 
     The connecting thread may close a socket before the loop has removed its reader or writer. The
     system then forgets the number but the loop does not, and would never read the new socket.

@@ -38,7 +38,7 @@ class OwnTurnsSnapshot(Struct):
     claims: list[int]
     """Guests whose turn has come, in order of their turns, by number of arrival."""
     highest: dict[str, list[tuple[float, int]]] = {}
-    """By name of pool, when a job of which priority came: times ascend, priorities fall."""
+    """By name of pool, times and priorities of recent jobs: times ascend, priorities fall."""
 
 
 class HighestPriorities:

@@ -82,7 +82,7 @@ class _Memory(Struct):
     """By pool, the job that was last given its turn late."""
     stops: list[tuple[int, int]]
     highest: dict[str, list[tuple[float, int]]] = {}
-    """By pool, when a job of which priority came: times ascend, priorities fall."""
+    """By pool, times and priorities of recent jobs: times ascend, priorities fall."""
 
 
 class SiaReclaim(Sia):
@@ -312,7 +312,7 @@ class SiaReclaim(Sia):
             yield Wake(wake)
 
     def _is_at_rest(self, group: GroupStateView) -> bool:
-        """Return whether nobody of a group can start or be stopped now. O(1).
+        """Return whether no job of a group can start or be stopped now. O(1).
 
         This holds in two of five passes on pieces of Philly.
         """

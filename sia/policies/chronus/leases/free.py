@@ -132,7 +132,7 @@ class FreeLeases:
 
     @property
     def is_overfull(self) -> bool:
-        """Whether some lease is used by more than fits."""
+        """Whether the jobs of some lease use more than there is."""
         return any(min(column) < 0 for column in self._left)
 
 

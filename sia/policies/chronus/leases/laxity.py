@@ -22,8 +22,8 @@ not searched. In such a plan most jobs miss many leases, and lists find one as w
 def by_laxity(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
     """Return a plan that gives each lease to the jobs with the least laxity, or None.
 
-    Of equal jobs wider ones come first, then earlier ones; who does not fit is passed over. The
-    jobs of a lease also have the following ones until one of them ends or another job has less
+    Of equal jobs wider ones come first, then earlier ones; a job that does not fit is passed over.
+    The jobs of a lease keep the following ones until one of them ends or another job has less
     laxity. None if a job would miss its last step, or after `MOST_STEPS`. O(such spans · jobs whose
     turn may come).
     """
@@ -81,7 +81,7 @@ class _Queue:
     def choose(self) -> int:
         """Give the present lease to jobs, and return until which lease they have it.
 
-        Jobs that come before all that wait keep it without being looked at.
+        Jobs with less laxity than all waiting jobs keep it without a check.
         """
         has, waits, passed = self._has, self._waits, self.now * self._step
         first = bisect_left(has, waits[0] - passed) if waits else len(has)

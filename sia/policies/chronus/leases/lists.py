@@ -25,7 +25,7 @@ Order = Callable[[_Entry], Any]
 
 
 def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
-    """Return whether no lease of a plan is used by more than fits. O(spans of leases)."""
+    """Return whether the jobs of each lease of a plan fit together. O(spans of leases)."""
     return not FreeLeases.beside(room, ((c, plan[c.job_id]) for c in claims)).is_overfull
 
 
@@ -258,7 +258,7 @@ class _Owner:
         mask: An integer whose bits are the leases, for fast comparisons of pairs.
         begin: The first lease.
         end: The lease after the last one.
-        sooner: Whoever begins here or later has no lease before one that only this job has.
+        sooner: A job that begins here or later has no lease before one that only this job has.
         last: Whole leases before its last step.
         best: The highest reward that it could earn.
         reward: What it earns.
