@@ -36,6 +36,7 @@ from sia.model import Stream
 from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
 from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
+from sia.policies.sia.ends import EndsSnapshot, GuestEnds
 from sia.policies.sia.late_turns import (
     LATE_TURNS,
     MOST_NAMED,
@@ -78,6 +79,9 @@ class SiaParams(Struct, frozen=True, omit_defaults=True):
     turns: bool = False
     """Whether a guest counts within its own pool's quota from its turn on
     (`sia.policies.sia.own_turns`). Without effect in a cluster with cells, which has turns."""
+    chance: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Limit on the chance that guests still hold GPUs which new jobs need after the window of a
+    loan; None for no limit (`sia.policies.sia.ends`)."""
 
 
 class _Memory(Struct):
@@ -92,6 +96,9 @@ class _WholeMemory(_Memory):
 
     risks: dict[str, RiskSnapshot] = {}
     """With the option `risk`: the guests of each group, and measurements of earlier guests."""
+    ends: dict[str, EndsSnapshot] = {}
+    """With the option `chance`: the running jobs of each group, and measurements of earlier
+    jobs."""
     own_turns: OwnTurnsSnapshot | None = None
     """With the option `turns` the pools alone, and guests whose turn has come; without it pools
     with priorities alone."""
@@ -149,6 +156,12 @@ class Sia(Policy):
         self._most: float | None = getattr(self.params, "risk", None)
         measured = () if self._most is None else state.groups
         self._risks = {group: LendingRisk(options.windows) for group in measured}
+        self._chance: float | None = getattr(self.params, "chance", None)
+        measured = () if self._chance is None else state.groups
+        self._guest_ends = {group: GuestEnds(options.windows) for group in measured}
+        running = [job for job in state.jobs.values() if self._guest_ends and job.stream]
+        for job in sorted(running, key=lambda job: (job.start, job.arrival)):
+            self._record_start(job, self.bin(job), job.start)
         self._own_turns = self._turns_of(state)
         # Pools whose head waits for GPUs that jobs of other pools have, in a cluster with cells.
         self._short: dict[PoolStateView, None] = {}
@@ -170,6 +183,9 @@ class Sia(Policy):
         if self._risks:
             risks = {group.first: risk.memory() for group, risk in self._risks.items()}
             memory["risks"] = to_builtins(risks)
+        if self._guest_ends:
+            ends = {group.first: each.memory() for group, each in self._guest_ends.items()}
+            memory["ends"] = to_builtins(ends)
         if self._own_turns is not None and self._own_turns.used:
             memory["own_turns"] = to_builtins(self._own_turns.memory())
         if self._short:
@@ -193,10 +209,14 @@ class Sia(Policy):
         if kept.turns is not None:
             self._turns = VirtualQueue()
             self._turns.resume(kept.turns, state)
-        jobs = {job.arrival: job for job in state.jobs.values()} if kept.risks else {}
+        known = kept.risks or kept.ends
+        jobs = {job.arrival: job for job in state.jobs.values()} if known else {}
         for group, risk in zip(state.groups_of(kept.risks), kept.risks.values(), strict=True):
             if group in self._risks:
                 self._risks[group].resume(risk, jobs)
+        for group, ends in zip(state.groups_of(kept.ends), kept.ends.values(), strict=True):
+            if group in self._guest_ends:
+                self._guest_ends[group].resume(ends, jobs)
         if self._own_turns is not None and kept.own_turns is not None:
             option = getattr(self.params, "turns", False)
             self._own_turns = OwnTurns.resumed(kept.own_turns, state, option=option)
@@ -239,9 +259,9 @@ class Sia(Policy):
                 self._turns.withdrawn(job, self.state.now)
                 self._late_turns.gone(job, self.state.now)
         window = self.bin(job)
+        if job.stream is not None:
+            self._record_start(job, window, self.state.now)
         if window < len(self._windows):
-            if job.stream is Stream.SPARE and self._risks:
-                self._risks[job.pool.group].add(job, window, self.state.now)
             group = self._groups[job.pool.group]
             queues = group.queues[job.pool][window]
             jobs = queues[job.width].jobs
@@ -255,6 +275,14 @@ class Sia(Policy):
             if not group.widths[window][job.width]:
                 del group.widths[window][job.width]
 
+    def _record_start(self, job: JobStateView, window: int, now: float) -> None:
+        """Update the risk of loans."""
+        group, guest = job.pool.group, job.stream is Stream.SPARE
+        if self._risks and guest:
+            self._risks[group].add(job, window, now)
+        if self._guest_ends:
+            self._guest_ends[group].started(job, window, now, guest=guest)
+
     def finished(self, job: JobStateView) -> None:
         """Update the baseline order and the risk of loans. O(log n)."""
         if self._own_turns is not None:
@@ -264,6 +292,8 @@ class Sia(Policy):
             self._late_turns.gone(job, self.state.now)
         if self._risks:
             self._risks[job.pool.group].drop(job, self.state.now)
+        if self._guest_ends:
+            self._guest_ends[job.pool.group].ended(job, self.state.now)
 
     def turn(self, job: JobStateView) -> Turn | None:
         """Return when a job's turn came, in a cluster with cells. O(1)."""
@@ -325,6 +355,8 @@ class Sia(Policy):
                 turns.settle(job)
                 if self._risks:
                     self._risks[pool.group].returned(job, self.state.now)
+                if self._guest_ends:
+                    self._guest_ends[pool.group].returned(job)
                 self._reserve(pool)
 
     def _release(self, job: JobStateView) -> Proposals:
@@ -557,18 +589,31 @@ class Sia(Policy):
                 rank = (self._rank[pool], pool.ratio, pool.name)
                 if order is None or rank < order:
                     order, best = rank, job
-        assert best is not None or group.limited or self._risks, (
+        assert best is not None or group.limited or self._risks or self._guest_ends, (
             "a width is counted that no job has"
         )
         return best
 
     def _is_bearable(self, job: JobStateView) -> bool:
-        """Return whether the risk of all loans, with one to this job, is within option `risk`."""
+        """Return whether a loan to this job is within the options `chance` and `risk`."""
         group = job.pool.group
+        if self._chance is not None and self._chance_of(job) > self._chance:
+            return False
         if self._most is None:
             return True
         free = group.idle - group.out + sum(pool.spare for pool in group.pools)
         return self._risks[group].gpus(job, self.bin(job)) <= self._most * free
+
+    def _chance_of(self, job: JobStateView) -> float:
+        """Return the chance that guests hold too many GPUs after the window of a loan to a job."""
+        group, window = job.pool.group, self.bin(job)
+        reserved = self.plan[group].reserved
+        if window + 1 == len(reserved):
+            return 0.0  # there is no forecast of what comes after
+        room = group.idle - group.out - reserved[window + 1]
+        for pool in group.pools:
+            room += pool.spare - (self._own_turns.claimed(pool) if self._own_turns else 0)
+        return self._guest_ends[group].chance(job, window, self.state.now, room)
 
     def _spared(self, pool: PoolStateView, window: int) -> int:
         """Return how many GPUs a pool may lend beyond its own reservation.
@@ -590,8 +635,7 @@ class Sia(Policy):
         if self._turns is not None and self.state.places is not None:
             waiting = [job for pool in self.state.pools.values() for job in pool.waiting()]
             self._turns.check(waiting, self.state.places.reserved_jobs())
-        for risk in self._risks.values():
-            risk.check()
+        self._check_loans()
         if self._own_turns is not None:
             self._own_turns.check(self.state.jobs.values())
         for group, own in self._groups.items():
@@ -608,3 +652,10 @@ class Sia(Policy):
             for pool, queues in own.queues.items():
                 jobs_of = sum(len(q.jobs) for by_width in queues for q in by_width.values())
                 assert jobs_of == own.waiting.get(pool, 0), pool.name
+
+    def _check_loans(self) -> None:
+        for risk in self._risks.values():
+            risk.check()
+        for group, ends in self._guest_ends.items():
+            running = [job for job in self.state.jobs.values() if job.pool.group is group]
+            ends.check([job for job in running if job.stream is Stream.SPARE])

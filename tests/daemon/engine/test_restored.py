@@ -55,7 +55,7 @@ SOLVED = 0.3
 LABELS = [
     *(name for name in names() if not load(name).needs.future),
     "chronus:profile=0", "chronus:profile=300:capacity=16", "jvu:puo:cycle=1", "prio:kill",
-    "sia:turns:risk=0.2",
+    "sia:turns:risk=0.2", "sia:chance=0.3",
 ]  # fmt: skip
 
 IN_CELLS = [name for name in LABELS if load(name.partition(":")[0]).places]

@@ -1,0 +1,212 @@
+"""The chance that guests keep GPUs beyond their windows when new jobs of the pools need them.
+
+A loan in a window rests on two forecasts: that new jobs of all pools need no more than the
+reserved GPUs within the window, and that the guest ends in it. The second one is wrong for about
+one guest of eight, and then it is the next longer window that counts. So for a loan in window b
+this module asks for the probability that the guests of the group, together with the new one, hold
+more GPUs after window b than the reservations of window b + 1 leave. With the chance that the
+reservations themselves are too low this bounds the chance that a pool lacks GPUs (union bound).
+
+How long guests run is measured: for each pool and run-time bin, of the jobs that ran longer than
+one window, the share that ran longer than the next. Jobs of a pool and width that were submitted in
+the same hour tend to run equally long, so they are one random event. The number of GPUs that
+guests hold is a sum of such events, whose distribution is exact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from math import exp, floor, log
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from sia.contract.views import JobStateView
+from sia.policies.sia.risk import KEPT, PRIOR, TOGETHER
+
+BEFORE, OWN, BEYOND = 0.97, 0.12, 0.7
+"""The shares assumed before any job has run: of jobs that reach a window before their bin, their
+bin, and a window beyond it, those that run longer than it. With the default forecast of run times
+about 12 of 100 jobs run longer than their bin."""
+
+PRIOR_OF_ALL = 3.0
+"""Weight of these shares, in jobs. The shares of all pools have weight `PRIOR` in those of each."""
+
+SHORTEST = 15.0
+"""Seconds for which no guest is expected to end. Survival from there to the first window, and
+between windows, is interpolated in the logarithm of time."""
+
+_Batch = tuple[str, int, int, int]
+"""Pool, bin, width, hour of submission."""
+
+
+class EndsSnapshot(Struct):
+    """The memory of `GuestEnds`."""
+
+    running: list[tuple[int, int, float, int, bool]]
+    """For each running job, in order of starts: its number of arrival, its bin, its start in
+    seconds, the index of the first window that it has not outlasted, and whether it is a guest."""
+    shares: list[tuple[str, int, list[tuple[float, float]]]]
+    """By pool, "" for all, and bin, for each window: the sum of the weights of jobs that ran longer
+    than the window, and of all that reached it."""
+
+
+class _Running:
+    __slots__ = ("bin", "guest", "job", "outlasted", "start")
+
+    def __init__(self, job: JobStateView, bin_: int, start: float, *, guest: bool) -> None:
+        self.job, self.bin, self.start, self.guest = job, bin_, start, guest
+        self.outlasted = 0
+
+    @property
+    def batch(self) -> _Batch:
+        return _batch_of(self.job, self.bin)
+
+
+def _batch_of(job: JobStateView, bin_: int) -> _Batch:
+    return job.pool.name, bin_, job.width, floor(job.job.submit / TOGETHER)
+
+
+class GuestEnds:
+    """The running jobs of a sharing group, and how long earlier ones ran."""
+
+    def __init__(self, windows: tuple[float, ...]) -> None:
+        """Take windows in seconds, ascending. Nothing is measured yet."""
+        self._windows = windows
+        self._running: dict[int, _Running] = {}
+        self._next: list[tuple[float, int]] = []  # heap: end of a job's next window; also of ended
+        self._shares: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        self._survivals: dict[tuple[str, int], list[float]] = {}  # cache
+
+    def started(self, job: JobStateView, bin_: int, now: float, *, guest: bool) -> None:
+        """Record a job that starts. O(log n)."""
+        self.advance(now)
+        self._running[job.arrival] = _Running(job, bin_, now, guest=guest)
+        heappush(self._next, (now + self._windows[0], job.arrival))
+
+    def ended(self, job: JobStateView, now: float) -> None:
+        """Record a running job that ends. O(log n + windows)."""
+        self.advance(now)
+        found = self._running.pop(job.arrival, None)
+        if found is not None and found.outlasted < len(self._windows):
+            self._measure(found, outlasted=False)
+
+    def returned(self, job: JobStateView) -> None:
+        """Record that a guest runs on in its own pool's quota. O(1)."""
+        if job.arrival in self._running:
+            self._running[job.arrival].guest = False
+
+    def advance(self, now: float) -> None:
+        """Measure the jobs that have outlasted a window. O(log n + windows) for each."""
+        while self._next and self._next[0][0] < now:
+            due, number = heappop(self._next)
+            found = self._running.get(number)
+            if found is None or due != found.start + self._windows[found.outlasted]:
+                continue  # an earlier run of the job
+            self._measure(found, outlasted=True)
+            found.outlasted += 1
+            if found.outlasted < len(self._windows):
+                heappush(self._next, (found.start + self._windows[found.outlasted], number))
+
+    def _measure(self, job: _Running, *, outlasted: bool) -> None:
+        for pool in (job.job.pool.name, ""):
+            none = [(0.0, 0.0)] * len(self._windows)
+            shares = self._shares.setdefault((pool, job.bin), none)
+            lasted, all_ = shares[job.outlasted]
+            shares[job.outlasted] = lasted * KEPT + outlasted, all_ * KEPT + 1.0
+        self._survivals.clear()
+
+    def chance(self, job: JobStateView, bin_: int, now: float, room: int) -> float:
+        """Return the probability that guests hold more than `room` GPUs after the window of a loan.
+
+        The loan is one to `job`, in the window with the number of its bin. O(batches · GPUs lent).
+        """
+        self.advance(now)
+        after = self._windows[bin_]
+        batches: dict[_Batch, list[tuple[int, float]]] = {}
+        new = _batch_of(job, bin_)
+        for guest in self._running.values():
+            if guest.guest:
+                lasts = self._lasts(guest.job.pool.name, guest.bin, now - guest.start, after)
+                batches.setdefault(guest.batch, []).append((guest.job.width, lasts))
+        lasts = self._lasts(job.pool.name, bin_, 0.0, after)
+        batches.setdefault(new, []).append((job.width, lasts))
+        held: NDArray[np.float64] = np.ones(1)  # probability of each number of GPUs held
+        for members in batches.values():
+            gpus = sum(width for width, _ in members)
+            together = sum(width * each for width, each in members) / gpus
+            more = np.zeros(len(held) + gpus)
+            more[: len(held)] = held * (1.0 - together)
+            more[gpus:] += held * together
+            held = more
+        return float(held[max(0, room + 1) :].sum())
+
+    def _lasts(self, pool: str, bin_: int, age: float, after: float) -> float:
+        """Return the chance that a job which has run for `age` still runs `after` seconds later."""
+        survival = self._survival(pool, bin_)
+        return exp(self._at(survival, age + after) - self._at(survival, age))
+
+    def _survival(self, pool: str, bin_: int) -> list[float]:
+        """Return the logarithm of the chance to outlast each window; first that of 0 seconds."""
+        found = self._survivals.get((pool, bin_))
+        if found is None:
+            found = self._survivals[pool, bin_] = [0.0]
+            own, all_ = (self._shares.get((each, bin_)) for each in (pool, ""))
+            for window in range(len(self._windows)):
+                share = OWN if window == bin_ else BEFORE if window < bin_ else BEYOND
+                share = _shrunk(all_, window, share, PRIOR_OF_ALL)
+                share = _shrunk(own, window, share, PRIOR)
+                found.append(found[-1] + log(share))
+        return found
+
+    def _at(self, survival: Sequence[float], seconds: float) -> float:
+        """Return the logarithm of survival at a time."""
+        window = bisect_left(self._windows, seconds)
+        if window == len(self._windows):
+            return survival[-1]
+        begin = self._windows[window - 1] if window else min(SHORTEST, self._windows[0])
+        if seconds <= begin:
+            return survival[window]
+        part = log(seconds / begin) / log(self._windows[window] / begin)
+        return survival[window] + part * (survival[window + 1] - survival[window])
+
+    def memory(self) -> EndsSnapshot:
+        """Return what `resume` needs."""
+        running = [
+            (number, each.bin, each.start, each.outlasted, each.guest)
+            for number, each in self._running.items()
+        ]
+        shares = [(pool, bin_, [*each]) for (pool, bin_), each in self._shares.items()]
+        return EndsSnapshot(running, shares)
+
+    def resume(self, kept: EndsSnapshot, jobs: dict[int, JobStateView]) -> None:
+        """Restore jobs and measurements. Raises KeyError for an unknown job."""
+        self._running, self._next = {}, []
+        self._shares = {(pool, bin_): [*each] for pool, bin_, each in kept.shares}
+        self._survivals = {}
+        for number, bin_, start, outlasted, guest in kept.running:
+            found = self._running[number] = _Running(jobs[number], bin_, start, guest=guest)
+            found.outlasted = outlasted
+            if outlasted < len(self._windows):
+                heappush(self._next, (start + self._windows[outlasted], number))
+
+    def check(self, guests: Sequence[JobStateView]) -> None:
+        """Assert that these are the guests, and that each job waits for its next window."""
+        known = [each.job for each in self._running.values() if each.guest]
+        assert sorted(job.arrival for job in known) == sorted(job.arrival for job in guests)
+        waits = set(self._next)
+        for number, each in self._running.items():
+            due = each.outlasted < len(self._windows)
+            assert not due or (each.start + self._windows[each.outlasted], number) in waits
+        assert all(0.0 <= lasted <= all_ for each in self._shares.values() for lasted, all_ in each)
+
+
+def _shrunk(
+    shares: list[tuple[float, float]] | None, window: int, share: float, weight: float
+) -> float:
+    """Return a measured share; `share` counts as much as `weight` jobs."""
+    lasted, all_ = shares[window] if shares is not None else (0.0, 0.0)
+    return (lasted + weight * share) / (all_ + weight)
