@@ -55,10 +55,10 @@ class EndsSnapshot(Struct):
 
 
 class _Running:
-    __slots__ = ("bin", "guest", "job", "outlasted", "start")
+    __slots__ = ("bin", "job", "outlasted", "start")
 
-    def __init__(self, job: JobStateView, bin_: int, start: float, *, guest: bool) -> None:
-        self.job, self.bin, self.start, self.guest = job, bin_, start, guest
+    def __init__(self, job: JobStateView, bin_: int, start: float) -> None:
+        self.job, self.bin, self.start = job, bin_, start
         self.outlasted = 0
 
     @property
@@ -77,6 +77,7 @@ class GuestEnds:
         """Take windows in seconds, ascending. Nothing is measured yet."""
         self._windows = windows
         self._running: dict[int, _Running] = {}
+        self._guests: dict[int, _Running] = {}  # of these
         self._next: list[tuple[float, int]] = []  # heap: end of a job's next window; also of ended
         self._shares: dict[tuple[str, int], list[tuple[float, float]]] = {}
         self._survivals: dict[tuple[str, int], list[float]] = {}  # cache
@@ -84,20 +85,22 @@ class GuestEnds:
     def started(self, job: JobStateView, bin_: int, now: float, *, guest: bool) -> None:
         """Record a job that starts. O(log n)."""
         self.advance(now)
-        self._running[job.arrival] = _Running(job, bin_, now, guest=guest)
+        found = self._running[job.arrival] = _Running(job, bin_, now)
+        if guest:
+            self._guests[job.arrival] = found
         heappush(self._next, (now + self._windows[0], job.arrival))
 
     def ended(self, job: JobStateView, now: float) -> None:
         """Record a running job that ends. O(log n + windows)."""
         self.advance(now)
+        self._guests.pop(job.arrival, None)
         found = self._running.pop(job.arrival, None)
         if found is not None and found.outlasted < len(self._windows):
             self._measure(found, outlasted=False)
 
     def returned(self, job: JobStateView) -> None:
         """Record that a guest runs on in its own pool's quota. O(1)."""
-        if job.arrival in self._running:
-            self._running[job.arrival].guest = False
+        self._guests.pop(job.arrival, None)
 
     def advance(self, now: float) -> None:
         """Measure the jobs that have outlasted a window. O(log n + windows) for each."""
@@ -122,16 +125,16 @@ class GuestEnds:
     def chance(self, job: JobStateView, bin_: int, now: float, room: int) -> float:
         """Return the probability that guests hold more than `room` GPUs after the window of a loan.
 
-        The loan is one to `job`, in the window with the number of its bin. O(batches · GPUs lent).
+        The loan is one to `job`, in the window with the number of its bin. O(guests + batches · GPUs
+        lent).
         """
         self.advance(now)
         after = self._windows[bin_]
         batches: dict[_Batch, list[tuple[int, float]]] = {}
         new = _batch_of(job, bin_)
-        for guest in self._running.values():
-            if guest.guest:
-                lasts = self._lasts(guest.job.pool.name, guest.bin, now - guest.start, after)
-                batches.setdefault(guest.batch, []).append((guest.job.width, lasts))
+        for guest in self._guests.values():
+            lasts = self._lasts(guest.job.pool.name, guest.bin, now - guest.start, after)
+            batches.setdefault(guest.batch, []).append((guest.job.width, lasts))
         lasts = self._lasts(job.pool.name, bin_, 0.0, after)
         batches.setdefault(new, []).append((job.width, lasts))
         held: NDArray[np.float64] = np.ones(1)  # probability of each number of GPUs held
@@ -176,7 +179,7 @@ class GuestEnds:
     def memory(self) -> EndsSnapshot:
         """Return what `resume` needs."""
         running = [
-            (number, each.bin, each.start, each.outlasted, each.guest)
+            (number, each.bin, each.start, each.outlasted, number in self._guests)
             for number, each in self._running.items()
         ]
         shares = [(pool, bin_, [*each]) for (pool, bin_), each in self._shares.items()]
@@ -184,19 +187,21 @@ class GuestEnds:
 
     def resume(self, kept: EndsSnapshot, jobs: dict[int, JobStateView]) -> None:
         """Restore jobs and measurements. Raises KeyError for an unknown job."""
-        self._running, self._next = {}, []
+        self._running, self._guests, self._next = {}, {}, []
         self._shares = {(pool, bin_): [*each] for pool, bin_, each in kept.shares}
         self._survivals = {}
         for number, bin_, start, outlasted, guest in kept.running:
-            found = self._running[number] = _Running(jobs[number], bin_, start, guest=guest)
+            found = self._running[number] = _Running(jobs[number], bin_, start)
             found.outlasted = outlasted
+            if guest:
+                self._guests[number] = found
             if outlasted < len(self._windows):
                 heappush(self._next, (start + self._windows[outlasted], number))
 
     def check(self, guests: Sequence[JobStateView]) -> None:
         """Assert that these are the guests, and that each job waits for its next window."""
-        known = [each.job for each in self._running.values() if each.guest]
-        assert sorted(job.arrival for job in known) == sorted(job.arrival for job in guests)
+        assert sorted(self._guests) == sorted(job.arrival for job in guests)
+        assert all(self._running[number] is each for number, each in self._guests.items())
         waits = set(self._next)
         for number, each in self._running.items():
             due = each.outlasted < len(self._windows)
