@@ -125,8 +125,8 @@ class GuestEnds:
     def chance(self, job: JobStateView, bin_: int, now: float, room: int) -> float:
         """Return the probability that guests hold more than `room` GPUs after the window of a loan.
 
-        The loan is one to `job`, in the window with the number of its bin. O(guests + batches · GPUs
-        lent).
+        The loan is one to `job`, in the window with the number of its bin. O(guests + batches · g)
+        if guests hold g GPUs.
         """
         self.advance(now)
         after = self._windows[bin_]
