@@ -6,7 +6,8 @@
 PIECES are numbers such as 0+4+7; for DRAW see `draws` in `benchmarks/lending/pieces.py`. Forecasts
 know the four weeks before. WINDOWS is 3 for those of the paper (default) or 15. PERCENT of the jobs
 (default 0) may be stopped and lose 5 minutes. The unit of what is captured is the gain of `sia`
-with perfect forecasts in the three windows. Each piece is added to `lending/never.json`.
+with perfect forecasts in the three windows; where these gain nothing, nothing counts as captured.
+Each piece is added to `lending/never.json`.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def measure(cut: Cut, case: Case) -> dict[str, dict[str, Any]]:
         measures = summarize(cut.table, settings, results)["policies"][label]
         found[label] = {
             "unit": round(unit, 5),
-            "captured": round(log(measures["speedup_geomean"]) / unit, 3),
+            "captured": round(log(measures["speedup_geomean"]) / unit, 3) if unit else 0.0,
             "measured": measures["measured"],
             "slowed": measures["slowed"],
             "minutes": round(measures["slowdown_total_min"], 1),
