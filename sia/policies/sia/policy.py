@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
-from sia.contract.policy import Changes, Needs, Policy, Turn, next_multiple
+from sia.contract.policy import Awaited, Changes, Needs, Policy, Turn, next_multiple
 from sia.contract.proposals import (
     Dedicate,
     Proposal,
@@ -596,13 +596,33 @@ class Sia(Policy):
 
     def _is_bearable(self, job: JobStateView) -> bool:
         """Return whether a loan to this job is within the options `chance` and `risk`."""
-        group = job.pool.group
         if self._chance is not None and self._chance_of(job) > self._chance:
             return False
-        if self._most is None:
-            return True
-        free = group.idle - group.out + sum(pool.spare for pool in group.pools)
-        return self._risks[group].gpus(job, self.bin(job)) <= self._most * free
+        return self._most is None or self._gpus_at_risk(job) <= self._most * self._lent_from(job)
+
+    def awaits(self, job: JobStateView) -> Awaited | None:
+        """Return the limit of the options `chance` and `risk` that a loan to a job would exceed.
+
+        O(guests + batches · GPUs that guests hold).
+        """
+        if self.bin(job) >= len(self._windows) or self._is_bearable(job):
+            return None
+        if self._chance is not None and (chance := self._chance_of(job)) > self._chance:
+            what = "a smaller chance that guests keep GPUs which new jobs need after its window: "
+            numbers = f"{100 * chance:.1f} % with it, at most {100 * self._chance:g} %"
+            return Awaited(what + numbers, None)
+        assert self._most is not None, "else each loan is bearable"
+        most, gpus = self._most * self._lent_from(job), self._gpus_at_risk(job)
+        what = f"guests to end: with it {gpus:.1f} GPUs would be at risk, at most {most:.1f}"
+        return Awaited(what, None)
+
+    def _gpus_at_risk(self, job: JobStateView) -> float:
+        return self._risks[job.pool.group].gpus(job, self.bin(job))
+
+    def _lent_from(self, job: JobStateView) -> int:
+        """Return the GPUs of the job's sharing group on which no dedicated job runs."""
+        group = job.pool.group
+        return group.idle - group.out + sum(pool.spare for pool in group.pools)
 
     def _chance_of(self, job: JobStateView) -> float:
         """Return the chance that guests hold too many GPUs after the window of a loan to a job."""

@@ -1,5 +1,6 @@
 """The chance that guests hold GPUs for too long, against a model that asks all outcomes."""
 
+import re
 from itertools import product
 from math import log, prod
 from random import Random
@@ -158,11 +159,11 @@ def test_what_is_measured_decides():
     assert bad.chance(new, 0, 1e6, room=-1) == pytest.approx(1.0), "too little room already"
 
 
-def replayed(seed, chance):
+def replayed(seed, chance, risk=None):
     """Return a core, and the instants of a story with wrong run times."""
     rng = Random(seed)
     owned, arrivals = random_workload(rng)
-    core = Core(owned, Sia(SiaParams(chance=chance)), SMALL)
+    core = Core(owned, Sia(SiaParams(risk, chance=chance)), SMALL)
     return play(
         core,
         arrivals,
@@ -189,6 +190,29 @@ def test_the_less_chance_is_allowed_the_less_is_lent():
     careful, usual, bold = (lent(chance) for chance in (0.02, 0.3, 1.0))
     assert 0 < careful < usual < bold
     assert bold == lent(None)
+
+
+def reasons(chance, risk):
+    """Return what pending jobs wait for by the options, in all stories."""
+    found = set()
+    for seed in range(ROUNDS):
+        instants, core = replayed(seed, chance, risk)
+        for _ in instants:
+            pending = [job for job in core.state.jobs.values() if job.stream is None]
+            found |= {each.what for job in pending if (each := core.policy.awaits(job))}
+    return found
+
+
+def test_why_a_job_is_lent_nothing():
+    what = "a smaller chance that guests keep GPUs which new jobs need after its window: "
+    by_chance = reasons(0.02, None)
+    assert by_chance
+    assert all(re.fullmatch(what + r"\d+\.\d % with it, at most 2 %", s) for s in by_chance)
+    what = r"guests to end: with it \d+\.\d GPUs would be at risk, at most \d+\.\d"
+    by_risk = reasons(None, 0.1)
+    assert by_risk
+    assert all(re.fullmatch(what, said) for said in by_risk)
+    assert not reasons(None, None)
 
 
 class Careful(Sia):
