@@ -1,4 +1,4 @@
-"""Draw the pictures of `docs/lending.md` from stored results.
+"""Draw the pictures of `docs/results/reclaim.md` from stored results.
 
     python -m benchmarks.pictures
 
