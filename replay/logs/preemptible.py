@@ -74,7 +74,9 @@ def stops(label: str) -> bool:
 def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall: float) -> None:
     """Raise UserError if an option has no effect on any of the policies."""
     if marked is not None and not any(map(stops, policies)):
-        way = "" if marked.cost == NEVER_STOPPED else "add sia-recall to --policy, or "
+        way = "add sia-reclaim or sia-recall to --policy, or "
+        if marked.cost == NEVER_STOPPED:
+            way = ""
         raise UserError(
             f"--preemptible: none of these policies preempts jobs; {way}leave --preemptible out"
         )
