@@ -86,10 +86,15 @@ def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall
         )
 
 
+def unstoppable(trace: Trace) -> bool:
+    """Return whether no job of the log says that it may be stopped. O(jobs)."""
+    return all(job.preemptible in (None, NEVER_STOPPED) for job, _ in trace.arrivals)
+
+
 def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
     """Add a note if a policy preempts preemptible jobs but the log has none."""
     who = [label for label in policies if recalls(label) or name_of(label) == "sia-reclaim"]
-    if who and all(job.preemptible in (None, NEVER_STOPPED) for job, _ in trace.arrivals):
+    if who and unstoppable(trace):
         trace.notes.append(
             f"no job is preemptible, so {some(who)} lends as sia does; mark jobs with "
             "--preemptible, like 30:5m or 30:restart, or in column preemptible"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from replay.logs.preemptible import unstoppable
 from replay.logs.trace import PoolTable
 from replay.run.run import BASELINE, Settings
 from replay.run.schedule import Result
@@ -55,7 +56,12 @@ def add_verdict(
     recommendation = recommend(outcomes, can_share=can_share(table))
     trace = results[0].loop.log if results[0].loop else results[0].trace
     length = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit if trace.arrivals else 0.0
-    ground = Ground(len(table.pools), span_s=length, in_cells=settings.cells is not None)
+    ground = Ground(
+        len(table.pools),
+        span_s=length,
+        in_cells=settings.cells is not None,
+        unstoppable=unstoppable(trace),
+    )
     verdict = described(recommendation, ground, settings)
     by_label = {result.schedule.policy: result for result in results}
     verdict["compared"] = _baseline(recommendation, by_label, measures) | verdict["compared"]

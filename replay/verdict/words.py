@@ -20,6 +20,9 @@ TRY = "sia@peaks+survival"
 CAREFUL = "sia@peaks:0.98+survival:0.95+guard"
 """A more careful policy, to try if those that were replayed delay too many jobs."""
 
+RECLAIM = "sia-reclaim@peaks+survival"
+"""The policy to try where jobs may be stopped: it lends every idle GPU, and needs no history."""
+
 HISTORY = 14 * DAY
 """Seconds of history that `peaks` uses; with less history it reserves more."""
 
@@ -33,6 +36,8 @@ class Ground(NamedTuple):
     span_s: float = 0.0
     """Time between the first and the last submission."""
     in_cells: bool = False
+    unstoppable: bool = False
+    """Whether no job of the log may be stopped, so that `sia-reclaim` has no guests."""
 
 
 def sentences(recommendation: Recommendation, ground: Ground, settings: Settings) -> list[str]:
@@ -169,6 +174,11 @@ def _next(recommendation: Recommendation, ground: Ground, settings: Settings) ->
             "own jobs: compare them in the tables below."
         )
     unclear = recommendation.answer in ("nothing lent", "no gain", "too many delayed")
+    if unclear and ground.unstoppable:
+        yield (
+            "If jobs may be stopped and started again, try --preemptible 100:restart with "
+            f"{RECLAIM} in --policy: it lends every idle GPU, and needs no history."
+        )
     if unclear and 0 < ground.span_s < HISTORY:
         yield (
             f"The log covers only {duration(ground.span_s)}; forecasts learn from up to "

@@ -121,6 +121,7 @@ def test_forecasts_without_history_lend_nothing_and_the_verdict_says_why(decide)
         "The log covers only 1 h; forecasts learn from up to 14 d of history and lend little until "
         "they have it."
     )
+    assert told.words[-2].startswith("If jobs may be stopped and started again, try --preemptible")
 
 
 def test_a_single_pool_cannot_share(decide):
