@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
 from predictors.catalog import loads_class
 from replay.cli.options import (
@@ -58,6 +59,8 @@ from sia.wording import as_typed, counted, did_you_mean, duration, parse_seconds
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
+
+SUMMARY, REPORT = "summary.json", "report.html"
 
 
 @click.command()
@@ -240,12 +243,12 @@ def replay(
     _note_no_sharing(trace, table)
     trace.notes.extend(shortages(spec) if spec else [])
     note_unstoppable(trace, policies)
-    stale = _stale(out)
-    planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
+    planned = [SUMMARY, *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
-    planned += [] if no_report else ["report.html"]
-    inputs = _given(log, pools, cells_file, reports, history, nodes_file, speeds_file)
-    with whole_folder(out, inputs, stale, planned) as folder:
+    planned += [] if no_report else [REPORT]
+    own = _foreign(out)
+    inputs = _given(log, pools, cells_file, reports, history, nodes_file, speeds_file, *own)
+    with whole_folder(out, inputs, _stale(out), planned) as folder:
         summary = _run(
             trace, table, settings, folder, report=not no_report, parts=parts, gpus=whole_gpus
         )
@@ -253,7 +256,7 @@ def replay(
         print_json(summary)
         return
     _show(trace, settings, summary)
-    click.echo(f"results: {out / 'summary.json' if no_report else out / 'report.html'}")
+    click.echo(f"results: {out / (SUMMARY if no_report else REPORT)}")
 
 
 def _given(*paths: Path | None) -> list[Path]:
@@ -293,10 +296,29 @@ def _refuse_empty(log: Path, pools: Path, trace: Trace) -> None:
         raise UserError(f"{log}: no job can run in the pools of {pools} ({reasons}{named}); {fix}")
 
 
+def _earlier(out: Path) -> list[str]:
+    """Return which of the report and the cells file an earlier replay wrote into the folder.
+
+    Files with these names that no replay wrote are someone's own.
+    """
+    try:
+        configuration = msgspec.json.decode((out / SUMMARY).read_bytes())["configuration"]
+        return [REPORT, CELLS] if configuration["cells"] else [REPORT]
+    except OSError:
+        return []
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return [REPORT]
+
+
 def _stale(out: Path) -> list[str]:
     """Return the names of results of an earlier replay."""
-    earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
-    return [name for name in earlier if name_of(name) in (*names(), "report.html", CELLS)]
+    found = [path.name for path in out.iterdir()] if out.is_dir() else []
+    return [name for name in found if name_of(name) in (*names(), *_earlier(out))]
+
+
+def _foreign(out: Path) -> list[Path]:
+    """Return the files that would be replaced by a result although they are none."""
+    return [out / name for name in (REPORT, CELLS) if name not in _earlier(out)]
 
 
 class Log(NamedTuple):
@@ -331,12 +353,12 @@ def _run(
         write_cells(folder / CELLS, settings.cells)
     summary = summarize(table, settings, results)
     add_verdict(table, settings, summary, results)
-    write_json(folder / "summary.json", summary)
+    write_json(folder / SUMMARY, summary)
     if report:
         from replay.report.report import write_report  # noqa: PLC0415  matplotlib takes its time
 
         click.echo("drawing the report", err=True)
-        report_path = folder / "report.html"
+        report_path = folder / REPORT
         write_report(report_path, table, settings, summary, results)
     return summary
 

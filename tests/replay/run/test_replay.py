@@ -616,6 +616,25 @@ def test_results_replace_all_earlier_ones_and_leave_other_files_alone(small):
     assert found == ["fcfs", "notes.txt", "sia", "summary.json"]
 
 
+def test_files_that_no_replay_wrote_are_neither_removed_nor_replaced(small):
+    out = small / "out"
+    out.mkdir()
+    (out / "cells.toml").write_text("mine")
+    for _ in range(2):  # the second time there are results of the first
+        assert replay(small, "--policy", "fcfs").returncode == 0
+        assert (out / "cells.toml").read_text() == "mine"
+    other = small / "other"
+    other.mkdir()
+    (other / "report.html").write_text("mine")
+    done = sia(
+        "replay", "--trace", small / "trace.csv", "--pools", small / "pools.csv",
+        "--policy", "fcfs", "--out", other,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "report.html: would be replaced by a result; change --out" in done.stderr
+    assert [path.name for path in other.iterdir()] == ["report.html"]
+
+
 def test_files_that_are_not_results_are_not_replaced(small):
     (small / "out" / "sia").mkdir(parents=True)
     (small / "out" / "sia" / "core.py").write_text("precious")
