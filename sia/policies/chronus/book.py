@@ -69,6 +69,7 @@ class BookMemory(Struct):
     moved: list[str] = []
     begun: int = -1
     ending: dict[str, float] = {}
+    late: list[str] = []
 
 
 class Rules(NamedTuple):
@@ -88,8 +89,9 @@ class LeaseBook:
         plan: The leases of each guaranteed job, from the latest given lease on.
         anew: Guaranteed jobs that need more leases than they have, and so must be admitted again.
         over: Guaranteed jobs that have worked for their whole estimate and still run.
-        ending: Guaranteed jobs without a further lease whose estimate ends about now, and the
-            second until which they keep their GPUs. Only with owners, as in a daemon.
+        ending: Guaranteed jobs without this lease whose estimate ends about now, and the second
+            until which they keep their GPUs. Only with owners, as in a daemon.
+        late: Guaranteed jobs that have not ended until then, until the next lease begins.
         given: The number of the latest lease that was given, or -1.
         opened: The number of the latest lease whose cycle has begun, or -1.
         selected: The number of the latest lease whose selection is done, or -1.
@@ -117,6 +119,7 @@ class LeaseBook:
         self.anew: dict[str, None] = {}
         self.over: dict[str, None] = {}
         self.ending: dict[str, float] = {}
+        self.late: dict[str, None] = {}
         self.given = self.opened = self.selected = self.cycle = self.begun = -1
         self.had: Room = ()
         self.sizes, self.owned = NodeSizes(0), tuple[int, ...]()
@@ -147,7 +150,7 @@ class LeaseBook:
             self.given, self.opened, self.selected, self.cycle, self.had,
             [*self.trying], [*self.rows], self.profiler.kept,
             {} if self.allocator is None else self.allocator.reserved,
-            dict(self.told), [*self.moved], self.begun, dict(self.ending),
+            dict(self.told), [*self.moved], self.begun, dict(self.ending), [*self.late],
         )  # fmt: skip
 
     def resume(self, memory: BookMemory) -> None:
@@ -160,7 +163,7 @@ class LeaseBook:
         if memory.had:  # else no pass has admitted any job yet: all pending jobs ask
             self.asking = dict.fromkeys(memory.asking)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
-        self.ending = dict(memory.ending)
+        self.ending, self.late = dict(memory.ending), dict.fromkeys(memory.late)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
         self.cycle, self.begun, self.had = memory.cycle, memory.begun, memory.had
         self.trying, self.rows = dict.fromkeys(memory.trying), [*memory.rows]
@@ -208,7 +211,8 @@ class LeaseBook:
         """Take the leases of a job away."""
         jobs: dict[str, Any]
         for jobs in (
-            self.plan, self.anew, self.over, self.ending, self.told, self.moved, self._claimed,
+            self.plan, self.anew, self.over, self.ending, self.late, self.told, self.moved,
+            self._claimed,
         ):  # fmt: skip
             jobs.pop(job_id, None)
         if self._held is not None and job_id in self._held[1]:
@@ -309,11 +313,16 @@ class LeaseBook:
     def left(self, job: JobStateView, now: float, lease: int) -> float:
         """Return the seconds of work that a job has left when a lease begins.
 
-        A job that holds the lease before runs until then.
+        A job that holds the lease before runs until then, from now on if it has not started: with
+        owners its GPUs may be free a little later.
         """
         begin = lease * self._rules.params.lease
-        holds = job.stream is not None and job.job.id in self.held
-        return job.run_time - job.work(max(begin, now) if holds else now)
+        if job.job.id not in self.held:
+            return job.run_time - job.work(now)
+        if job.stream is None and self.slip:
+            until = begin - self.cost(job) if job.runs else begin
+            return job.run_time - job.done - max(0.0, until - now)
+        return job.run_time - job.work(max(begin, now))
 
     def claim(self, job: JobStateView, now: float, lease: int, uses: Room | None = None) -> Claim:
         """Return the claim of a job from a lease on; `uses` is the result of `uses`, if known.
@@ -340,19 +349,28 @@ class LeaseBook:
         return planned if late else needed
 
     def may_end(self, job: JobStateView, now: float) -> bool:
-        """Return whether a job without a further lease may keep its GPUs, as it ends about now.
+        """Return whether a guaranteed job may keep its GPUs without a lease, as it ends about now.
 
-        Only with owners, as in a daemon, where its start, or this step, may have been late.
+        Only with owners, as in a daemon, where its start, or this step, may have been late. False
+        if it has had the time before.
         """
-        late = abs(job.run_time - job.work(now)) <= self.slip
-        return late and self.slip > 0.0 and job.stream is not None and job.job.id in self.plan
+        late = abs(job.run_time - job.work(now)) <= self.slip and job.stream is not None
+        return late and self.slip > 0.0 and job.job.id in self.plan and job.job.id not in self.late
 
     def let_end(self, job: JobStateView, now: float) -> None:
-        """Let a job that ends about now keep its GPUs for some seconds without a lease."""
+        """Let a job that ends about now keep its GPUs for some seconds."""
         left = max(0.0, job.run_time - job.work(now))
         self.anew.pop(job.job.id, None)
         self.over.pop(job.job.id, None)
         self.ending[job.job.id] = now + min(self.slip, left + OVERRUN * self.slip)
+        self.touch(job.job.id)
+
+    def overrun(self, job: JobStateView, now: float) -> None:
+        """Note that a job of `ending` has not ended in time: it needs a further lease."""
+        del self.ending[job.job.id]
+        self.late[job.job.id] = self.anew[job.job.id] = None
+        if is_up(job, now):
+            self.over[job.job.id] = None
         self.touch(job.job.id)
 
     def claims(self, now: float, lease: int) -> list[Claim]:
@@ -371,8 +389,10 @@ class LeaseBook:
         if job_id in self.anew or job_id in self.ending:
             return None
         job, leases = self.jobs[job_id], self.plan[job_id]
-        left = self.left(job, now, lease)
-        if left <= ROUNDING if job_id not in self.over else leases[-1] < lease:
+        left, is_last = self.left(job, now, lease), leases[-1] < lease
+        # The end of a job in its last lease may be late.
+        least = max(ROUNDING, self.slip) if is_last else ROUNDING
+        if left <= least if job_id not in self.over else is_last:
             return None
         size = job.width, job.pool.name
         if size not in uses:
@@ -452,6 +472,7 @@ class LeaseBook:
         """
         self.opened = lease
         self.ending.clear()
+        self.late.clear()
         for job_id, leases in self.plan.items():
             job = self.jobs[job_id]
             left = self.left(job, now, lease)
@@ -630,7 +651,7 @@ class LeaseBook:
     def check(self) -> None:
         """Assert that leases are in order and belong to known jobs. O(jobs · leases)."""
         assert self.jobs.keys() >= self.plan.keys()
-        assert self.plan.keys() >= {*self.anew, *self.over, *self.ending}
+        assert self.plan.keys() >= {*self.anew, *self.over, *self.ending, *self.late}
         assert not self.plan.keys() & self.asking.keys()
         for leases in self.plan.values():
             assert leases

@@ -26,6 +26,10 @@ class Cycles:
 
     def deal(self, book: LeaseBook, now: float) -> Proposals:
         """Choose the jobs until the next cycle: leaseholders, then the shortest that fit."""
+        for job_id in book.plan:
+            job = book.jobs[job_id]
+            if job_id not in book.held and job_id not in book.ending and book.may_end(job, now):
+                book.let_end(job, now)
         fixed = self._fixed(book, now)
         chosen = {job.job.id: job for job in (*book.holders(), *fixed.values())}
         free = book.group.quota - book.group.out - book.profiler.capacity

@@ -138,7 +138,7 @@ class Promises:
         if plan is not None:
             yield from self._promise(book, claim, now, plan, lease)
             return
-        if choices(both) > MOST_ASKED or book.may_end(job, now):  # it would end before an answer
+        if choices(both) > MOST_ASKED:
             yield from self._refuse(book, job, now)
             return
         asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)
@@ -189,18 +189,24 @@ class Promises:
         """
         if book.may_end(job, now):
             book.let_end(job, now)
-            return
+        else:
+            yield from self._reject(book, job, now)
+
+    def _reject(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
         was = job.job.id in book.plan
         book.asking.pop(job.job.id, None)
         book.unpromise(job.job.id)
         yield Reject(job, OVER if was else NO_ROOM, None if was else book.soonest(job, now))
 
     def overdue(self, book: LeaseBook, now: float) -> Proposals:
-        """Reject the jobs that should have ended by now; they make room for jobs with a lease."""
+        """Look for a further lease for the jobs that should have ended by now, or reject them.
+
+        They make room for jobs with a lease.
+        """
         for job_id in [job_id for job_id, until in book.ending.items() if until <= now]:
             job = book.jobs[job_id]
-            book.unpromise(job_id)
-            yield Reject(job, OVER)
+            book.overrun(job, now)
+            yield from self._join(book, job, now, book.next_lease(now))
             if job.stream is not None and any(each.stream is None for each in book.holders()):
                 yield Preempt(job, "its lease is over")
 

@@ -339,7 +339,9 @@ def test_a_job_that_does_not_end_about_when_its_leases_end_makes_room():
     engine.check()
 
 
-def test_a_job_that_ends_about_now_is_not_stopped_while_a_solver_looks_for_a_lease(monkeypatch):
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_job_that_ends_about_now_is_not_stopped_for_a_later_lease(hard, monkeypatch):
+    """j1 could go on after j2; where this is `hard` to find, the solver is asked."""
     made = replace(setup(a=8), policy="chronus:profile=0")
     engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
     jobs = [
@@ -349,9 +351,47 @@ def test_a_job_that_ends_about_now_is_not_stopped_while_a_solver_looks_for_a_lea
     engine.step(0.0, jobs[:1])
     engine.step(0.05, [Started("j1", 1)])
     assert [kind for kind, *_ in promises(engine.step(0.1, jobs[1:]))] == ["promised"]
-    for heuristic in ("joined", "rearranged"):  # so only a solver could find a lease for j1
+    for heuristic in ("joined", "rearranged") if hard else ():
         monkeypatch.setattr(promises_of_chronus, heuristic, lambda *_: None)
-    step = engine.step(1200.0, [Tick()])
-    assert (step.effects, engine.book.solving) == ([], None)
+    for late in (1200.0, 1200.01):
+        step = engine.step(late, [Tick()])
+        assert (promises(step), step.effects) == ([], [])
     step = engine.step(1200.06, [Ended("j1", 1, 0)])
     assert (promises(step), starts(step)) == ([], ["j2"])
+
+
+def test_a_job_that_did_not_end_about_when_it_should_gets_a_later_lease():
+    made = replace(setup(a=8), policy="chronus:profile=0")
+    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
+    jobs = [
+        submit("j1", gpus=8, run_time=1200.0, deadline=9000.0),
+        submit("j2", gpus=8, run_time=1200.0, deadline=2400.0),
+    ]
+    engine.step(0.0, jobs[:1])
+    engine.step(0.05, [Started("j1", 1)])
+    engine.step(0.1, jobs[1:])
+    for late in (1200.0, 1200.01):
+        engine.step(late, [Tick()])
+    step = engine.step(1212.1, [Tick()])
+    assert [e.job for e in step.effects if isinstance(e, PreemptEffect)] == ["j1"]
+    assert promises(step) == []
+    engine = Engine.restore(engine.dump())
+    assert starts(engine.step(1213.0, [Stopped("j1", 1)])) == ["j2"]
+    engine.step(1213.1, [Started("j2", 1)])
+    assert promises(engine.step(2400.02, [Tick()])) == []
+    assert starts(engine.step(2413.2, [Ended("j2", 1, 0)])) == ["j1"]
+    assert engine.book.jobs["j1"].promise.guaranteed
+    engine.check()
+
+
+def test_a_job_that_runs_its_last_lease_a_little_late_does_not_close_the_plan_for_others():
+    made = replace(setup(a=8), policy="chronus:profile=0")
+    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
+    engine.step(100.0, [submit("j1", gpus=4, run_time=1200.0, deadline=2400.0)])
+    assert starts(engine.step(1200.05, [Tick()])) == ["j1"]
+    others = [submit(f"j{n}", gpus=4, run_time=1200.0, deadline=9000.0) for n in (2, 3)]
+    assert [kind for kind, *_ in promises(engine.step(1200.06, others[:1]))] == ["promised"]
+    engine.step(1200.07, [Started("j1", 1)])
+    assert [kind for kind, *_ in promises(engine.step(1500.0, others[1:]))] == ["promised"]
+    assert promises(engine.step(2400.01, [Tick()])) == []
+    engine.check()
