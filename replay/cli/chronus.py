@@ -20,6 +20,7 @@ from sia.console.text import BoundedFloatType, Seconds
 from sia.contract.solvers import chosen, solve
 from sia.limits import MAX_GROUP
 from sia.model import Job
+from sia.policies.chronus.book import MOST_LEASES
 from sia.policies.chronus.iterations import run_seconds
 from sia.policies.chronus.leases.claims import (
     Claim,
@@ -123,12 +124,17 @@ def solve_leases(
     sizes = NodeSizes(gpus, NODE_GPUS, round_up=not no_round_up)
     trace = read_trace(log)
     begin = first_lease(now, lease) * lease
-    claims = []
+    claims, refused = [], dict[str, str]()
     for job, remaining in trace.arrivals:
         cost = _cost_of(log, job, resume_cost, lease)
         steps = leases_before(job.steps, begin, lease)
-        if steps and cost < lease:
-            needed = leases_needed(remaining, lease, cost)
+        if not steps:
+            refused[job.id] = "it has no deadline"
+        elif cost >= lease:
+            refused[job.id] = "a stop would cost it all its work, or is not allowed"
+        elif (needed := leases_needed(remaining, lease, cost)) > MOST_LEASES:
+            refused[job.id] = f"it would need more than {MOST_LEASES:,} leases"
+        else:
             claims.append(Claim(job.id, sizes.uses(job.width), needed, steps))
     solving = _Solver(solver, limit)
     plan, kept = _admit(claims, sizes.room, solving)
@@ -140,13 +146,13 @@ def solve_leases(
     if as_json:
         print_json(answer)
         return
-    due = {job.id for job, _ in trace.arrivals if job.deadline is not None}
     click.echo(f"objective: {objective:g}; soonest: {answer['soonest']}")
     for each in jobs:
         leases = ", ".join(map(str, each["leases"]))
         said = f"guaranteed, step {each['step']}, leases {leases}"
         if not each["guaranteed"]:
-            said = "not guaranteed" + ("" if each["job_id"] in due else ": it has no deadline")
+            why = refused.get(each["job_id"])
+            said = "not guaranteed" if why is None else f"not guaranteed: {why}"
         click.echo(f"{each['job_id']}: {said}")
 
 

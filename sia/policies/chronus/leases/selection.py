@@ -109,8 +109,10 @@ class Selection(Struct):
     def tie(self, number: int) -> tuple[LeaseProgram, tuple[float, ...]] | None:
         """Return the program that gives a job the earliest leases among equal plans.
 
-        The jobs before it keep their leases. None if no other plan can be as good.
+        The jobs before it keep their leases. None if jobs may choose among too many leases.
         """
+        if choices(self.claims) > MOST_ASKED:
+            return None
         found = quality(self.claims, self.plan)
         before = {claim.job_id: self.plan[claim.job_id] for claim in self.claims[:number]}
         program = tie_program(self.claims, self.room, number, before, found)

@@ -377,6 +377,25 @@ def test_the_text_says_which_jobs_have_no_deadline(tmp_path):
     assert done.stdout.splitlines()[1:] == lines
 
 
+def test_the_text_says_why_a_job_cannot_have_leases(tmp_path):
+    rows = ["job_id,pool,submit,width,duration,deadline,preemptible",
+            "long,p,0,1,1e14,2e14,", "never,p,0,1,60,1e6,never"]  # fmt: skip
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    done = sia("chronus", "solve", "--trace", tmp_path / "log.csv", "--gpus", "8", "--lease", "1s")
+    assert done.stdout.splitlines()[1:] == [
+        "long: not guaranteed: it would need more than 20,000 leases",
+        "never: not guaranteed: a stop would cost it all its work, or is not allowed",
+    ]
+
+
+def test_ties_among_too_many_leases_are_left(tmp_path):
+    rows = ["job_id,pool,submit,width,duration,deadline"]
+    rows += [f"{name},p,0,4,19000,1e14" for name in "abc"]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    done = sia("chronus", "solve", "--trace", tmp_path / "log.csv", "--gpus", "8", "--lease", "1s")
+    assert done.stdout.count(": guaranteed, step 0, leases") == 3
+
+
 def test_a_run_time_that_is_no_number_any_more_is_refused():
     trials = ("--t1", "1e308", "--gpus", "8", "--iterations", "20")
     done = sia("chronus", "estimate", *trials, "--json")
