@@ -19,7 +19,7 @@ from daemon.doors.views.submission import specs_of
 from daemon.model.inputs import Cancel, Command, Hold, Release, Reported, SetPriority, Submit
 from daemon.model.job import JobSpec
 from daemon.wire.bodies import TOO_MANY, at_once, decoded, is_batch, read_batch
-from daemon.wire.jobs import MAX_JOBS
+from daemon.wire.jobs import MAX_JOBS, Priority
 from daemon.wire.problems import ProblemError
 
 ACTOR = "mqtt:{}"
@@ -80,11 +80,49 @@ _command = msgspec.json.Decoder(PoolCommand)
 
 
 class _Any(Struct):
-    """Shape that every command has, to find the error message for an invalid command."""
+    """Shape of a command that says not or wrongly what to do."""
 
     do: Literal["cancel", "hold", "release", "priority"]
     job: JobId
     priority: int = 0
+
+
+class _Plain(Struct):
+    """Shape of a command that has only a job."""
+
+    do: str
+    job: JobId
+
+
+class _WithPriority(Struct):
+    """Shape of a command that sets a priority."""
+
+    do: str
+    job: JobId
+    priority: Priority
+
+
+class _Do(Struct):
+    """Shape of a message that may be a command, to read which one."""
+
+    do: str = ""
+
+
+_SHAPES: dict[str, type[Struct]] = {
+    "cancel": _Plain,
+    "hold": _Plain,
+    "release": _Plain,
+    "priority": _WithPriority,
+}
+_do = msgspec.json.Decoder(_Do)
+
+
+def _shape(payload: bytes) -> type[Struct]:
+    """Return the shape that the command of a message has, to find what is wrong with it."""
+    try:
+        return _SHAPES.get(_do.decode(payload).do, _Any)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Any
 
 
 class _Named(Struct):
@@ -184,7 +222,7 @@ def _reported(payload: bytes, pool: str) -> Command:
 
 
 def _commanded(payload: bytes, pool: str) -> Command:
-    asked: PoolCommand = decoded(payload, _command, _Any, SEE)
+    asked: PoolCommand = decoded(payload, _command, _shape(payload), SEE)
     actor = ACTOR.format(pool)
     match asked:
         case schemas.CancelCommand(job):

@@ -107,6 +107,16 @@ def test_a_command_records_who_sent_it():
     assert read(mail, TOPICS, "p", "cmd").command == Cancel("a", "mqtt:p")
 
 
+def test_a_wrong_command_is_refused_with_what_to_change():
+    def said(line):
+        return opened(Message(TOPICS.pool("p", "cmd"), line), "cmd")[1].details.detail
+
+    assert said(b'{"do":"priority","job":"a"}') == "priority: is missing; add it"
+    assert said(b'{"do":"priority","job":"a","priority":1e9}').startswith("priority: ")
+    assert said(b'{"do":"cancel","job":"a","priority":3}').startswith("priority: is unknown; use")
+    assert said(b'{"do":"boom","job":"a"}').startswith("do: 'boom' is invalid; use cancel,")
+
+
 def test_a_progress_report_records_who_sent_it():
     line = b'{"job":"a","attempt":2,"done":0.4,"speed":1.7,"regime":3}'
     mail = Message(TOPICS.pool("p", "progress"), line)
