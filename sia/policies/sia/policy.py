@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
+from heapq import heapify, heappop, heappush
 from math import ceil, inf
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from msgspec import Meta, Struct, convert, to_builtins
 
@@ -68,6 +69,15 @@ class _Group:
         }  # by bin and width
         self.waiting: dict[PoolStateView, int] = {}  # number of jobs in these queues, if any
         self.holds: list[ReservedGpus] = []  # by window, in a cluster with cells
+
+
+class _Borrower(NamedTuple):
+    """A pool with pending jobs; the least one borrows next. Names differ."""
+
+    rank: int
+    ratio: float
+    name: str
+    pool: PoolStateView
 
 
 class SiaParams(Struct, frozen=True, omit_defaults=True):
@@ -476,12 +486,18 @@ class Sia(Policy):
             if widths:
                 narrowest = min(narrowest, *widths) if narrowest else min(widths)
             room = group.idle  # jobs wider than this find no spare cells
+            order: list[_Borrower] | None = None
             while 0 < narrowest <= (usable := min(self._usable(group, window), room)):
-                job = self._next_spare(group, window, usable)
+                if order is None:
+                    order = [self._borrower(pool) for pool in own.waiting]
+                    heapify(order)
+                job = self._next_spare(group, window, usable, order)
                 if job is None:
                     break  # limits on loans allow none of them
                 holds = self._window_holds(group, window)
                 yield Start(job, Stream.SPARE, self._why_spare(job, window), holds=holds)
+                if job.pool in own.waiting:
+                    heappush(order, self._borrower(job.pool))
                 if job.stream is None:
                     assert self.state.places is not None, "without cells, what is usable will do"
                     room = self.state.places.narrower(job.pool.name, job.width)
@@ -568,31 +584,45 @@ class Sia(Policy):
         """Reserve the same number for a pool as cells."""
         holds.set(pool.name, self.plan[pool.group].held[pool][window])
 
-    def _next_spare(self, group: GroupStateView, window: int, gpus: int) -> JobStateView | None:
-        """Return the first job, short and narrow enough, of the pool that comes first."""
-        own = self._groups[group]
+    def _next_spare(
+        self, group: GroupStateView, window: int, gpus: int, order: list[_Borrower]
+    ) -> JobStateView | None:
+        """Return the first job, short and narrow enough, of the pool that comes first.
+
+        `order` is a heap of all pools with such jobs; that of the job is taken out. O(pools passed
+        over + log pools), and O(pools) for each call if loans are limited.
+        """
         best: JobStateView | None = None
-        order: tuple[int, float, str] | None = None
+        passed: list[_Borrower] = []
         loans = 0  # 0 if lending is off; skipped for speed
         if group.limited and group.lending:
             loans = sum(self._spared(pool, window) for pool in group.pools)
-        for pool in own.waiting:
-            usable = min(gpus, self._room(pool, window, loans)) if group.limited else gpus
-            first = None
-            for queues in own.queues[pool][: window + 1]:
-                for width, queue in queues.items():
-                    if width <= usable:
-                        head = queue.first()
-                        if (first is None or head < first) and self._is_bearable(queue.jobs[head]):
-                            first, job = head, queue.jobs[head]
-            if first is not None:
-                rank = (self._rank[pool], pool.ratio, pool.name)
-                if order is None or rank < order:
-                    order, best = rank, job
+        while best is None and order:
+            first = heappop(order)
+            usable = min(gpus, self._room(first.pool, window, loans)) if group.limited else gpus
+            best = self._first_within(first.pool, window, usable)
+            if best is None:
+                passed.append(first)
+        for each in passed:
+            heappush(order, each)  # the next loan may change what these may borrow
         assert best is not None or group.limited or self._risks or self._guest_ends, (
             "a width is counted that no job has"
         )
         return best
+
+    def _first_within(self, pool: PoolStateView, window: int, usable: int) -> JobStateView | None:
+        """Return the first job of a pool that is short enough for a window, and narrow enough."""
+        first, job = None, None
+        for queues in self._groups[pool.group].queues[pool][: window + 1]:
+            for width, queue in queues.items():
+                if width <= usable:
+                    head = queue.first()
+                    if (first is None or head < first) and self._is_bearable(queue.jobs[head]):
+                        first, job = head, queue.jobs[head]
+        return job
+
+    def _borrower(self, pool: PoolStateView) -> _Borrower:
+        return _Borrower(self._rank[pool], pool.ratio, pool.name, pool)
 
     def _is_bearable(self, job: JobStateView) -> bool:
         """Return whether a loan to this job is within the options `chance` and `risk`."""
