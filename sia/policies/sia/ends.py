@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from math import exp, floor, log
+from math import exp, floor, inf, log
 
 import numpy as np
 from msgspec import Struct
@@ -70,6 +70,30 @@ def _batch_of(job: JobStateView, bin_: int) -> _Batch:
     return job.pool.name, bin_, job.width, floor(job.job.submit / TOGETHER)
 
 
+class _Held:
+    """The GPUs that guests hold after a window, by what is known at one time."""
+
+    __slots__ = ("batch", "batches", "chances", "gpus", "lasting")
+
+    def __init__(
+        self, batch: _Batch | None, batches: set[_Batch], gpus: int, lasting: float
+    ) -> None:
+        self.batch, self.batches = batch, batches  # `chances` leave out `batch`
+        self.gpus, self.lasting = gpus, lasting  # of that batch: in use, expected after the window
+        self.chances: NDArray[np.float64] = np.ones(1)  # that others hold 0, 1, 2, … GPUs
+
+    def add(self, gpus: int, lasts: float) -> None:
+        """Add a batch, with the chance that it runs after the window. O(GPUs that guests hold)."""
+        more = np.zeros(len(self.chances) + gpus)
+        more[: len(self.chances)] = self.chances * (1.0 - lasts)
+        more[gpus:] += self.chances * lasts
+        self.chances = more
+
+    def above(self, gpus: int) -> float:
+        """Return the chance that others hold more than this number. O(GPUs that guests hold)."""
+        return float(self.chances[max(0, gpus + 1) :].sum())
+
+
 class GuestEnds:
     """The running jobs of a sharing group, and how long earlier ones ran."""
 
@@ -81,6 +105,8 @@ class GuestEnds:
         self._next: list[tuple[float, int]] = []  # heap: end of a job's next window; also of ended
         self._shares: dict[tuple[str, int], list[tuple[float, float]]] = {}
         self._survivals: dict[tuple[str, int], list[float]] = {}  # cache
+        self._held: dict[int, _Held] = {}  # by bin, at `_time`; a cache
+        self._time = -inf
 
     def started(self, job: JobStateView, bin_: int, now: float, *, guest: bool) -> None:
         """Record a job that starts. O(log n)."""
@@ -88,19 +114,23 @@ class GuestEnds:
         found = self._running[job.arrival] = _Running(job, bin_, now)
         if guest:
             self._guests[job.arrival] = found
+            if now == self._time:
+                self._lent(found)
         heappush(self._next, (now + self._windows[0], job.arrival))
 
     def ended(self, job: JobStateView, now: float) -> None:
         """Record a running job that ends. O(log n + windows)."""
         self.advance(now)
-        self._guests.pop(job.arrival, None)
+        if self._guests.pop(job.arrival, None) is not None:
+            self._held.clear()
         found = self._running.pop(job.arrival, None)
         if found is not None and found.outlasted < len(self._windows):
             self._measure(found, outlasted=False)
 
     def returned(self, job: JobStateView) -> None:
         """Record that a guest runs on in its own pool's quota. O(1)."""
-        self._guests.pop(job.arrival, None)
+        if self._guests.pop(job.arrival, None) is not None:
+            self._held.clear()
 
     def advance(self, now: float) -> None:
         """Measure the jobs that have outlasted a window. O(log n + windows) for each."""
@@ -121,31 +151,53 @@ class GuestEnds:
             lasted, all_ = shares[job.outlasted]
             shares[job.outlasted] = lasted * KEPT + outlasted, all_ * KEPT + 1.0
         self._survivals.clear()
+        self._held.clear()
 
     def chance(self, job: JobStateView, bin_: int, now: float, room: int) -> float:
         """Return the probability that guests hold more than `room` GPUs after the window of a loan.
 
-        The loan is one to `job`, in the window with the number of its bin. O(guests + batches · g)
-        if guests hold g GPUs.
+        The loan is one to `job`, in the window with the number of its bin. If guests hold g GPUs,
+        O(g) if the last question of this time and bin was about the same batch, or both are about
+        new batches; else O(guests + batches · g).
         """
         self.advance(now)
-        after = self._windows[bin_]
-        batches: dict[_Batch, list[tuple[int, float]]] = {}
-        new = _batch_of(job, bin_)
+        if now != self._time:
+            self._time = now
+            self._held.clear()
+        batch = _batch_of(job, bin_)
+        held = self._held.get(bin_)
+        if held is None or held.batch != (batch if batch in held.batches else None):
+            held = self._held[bin_] = self._without(batch, bin_)
+        lasts = self._lasts(job.pool.name, bin_, 0.0, self._windows[bin_])
+        gpus = held.gpus + job.width
+        together = (held.lasting + job.width * lasts) / gpus
+        return held.above(room) * (1.0 - together) + held.above(room - gpus) * together
+
+    def _without(self, batch: _Batch, bin_: int) -> _Held:
+        """Return what guests of other batches hold after a window from now."""
+        after, batches = self._windows[bin_], dict[_Batch, tuple[int, float]]()
         for guest in self._guests.values():
-            lasts = self._lasts(guest.job.pool.name, guest.bin, now - guest.start, after)
-            batches.setdefault(guest.batch, []).append((guest.job.width, lasts))
-        lasts = self._lasts(job.pool.name, bin_, 0.0, after)
-        batches.setdefault(new, []).append((job.width, lasts))
-        held: NDArray[np.float64] = np.ones(1)  # probability of each number of GPUs held
-        for members in batches.values():
-            gpus = sum(width for width, _ in members)
-            together = sum(width * each for width, each in members) / gpus
-            more = np.zeros(len(held) + gpus)
-            more[: len(held)] = held * (1.0 - together)
-            more[gpus:] += held * together
-            held = more
-        return float(held[max(0, room + 1) :].sum())
+            gpus, lasting = batches.get(guest.batch, (0, 0.0))
+            lasts = self._lasts(guest.job.pool.name, guest.bin, self._time - guest.start, after)
+            batches[guest.batch] = gpus + guest.job.width, lasting + guest.job.width * lasts
+        known = batch in batches
+        held = _Held(batch if known else None, {*batches}, *batches.pop(batch, (0, 0.0)))
+        for gpus, lasting in batches.values():
+            held.add(gpus, lasting / gpus)
+        return held
+
+    def _lent(self, guest: _Running) -> None:
+        """Update what guests hold by a loan of this moment."""
+        for bin_, held in [*self._held.items()]:
+            lasts = self._lasts(guest.job.pool.name, guest.bin, 0.0, self._windows[bin_])
+            if held.batch == guest.batch:
+                held.gpus += guest.job.width
+                held.lasting += guest.job.width * lasts
+            elif guest.batch in held.batches:
+                del self._held[bin_]
+            else:
+                held.batches.add(guest.batch)
+                held.add(guest.job.width, lasts)
 
     def _lasts(self, pool: str, bin_: int, age: float, after: float) -> float:
         """Return the chance that a job which has run for `age` still runs `after` seconds later."""
@@ -189,7 +241,7 @@ class GuestEnds:
         """Restore jobs and measurements. Raises KeyError for an unknown job."""
         self._running, self._guests, self._next = {}, {}, []
         self._shares = {(pool, bin_): [*each] for pool, bin_, each in kept.shares}
-        self._survivals = {}
+        self._survivals, self._held = {}, {}
         for number, bin_, start, outlasted, guest in kept.running:
             found = self._running[number] = _Running(jobs[number], bin_, start)
             found.outlasted = outlasted
