@@ -303,6 +303,7 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path, monkeypatch):
             await service.submit([submit("runs"), submit("ends")])
             for each in ("runs", "ends"):
                 await until(lambda job=each: phase(service, job) is JobPhase.RUNNING)
+            await service.submit([submit("third")])  # acknowledged, so what came before is durable
             with disk_full(path):
                 big = [submit(f"big{i}", env={"X": "y" * 1000}) for i in range(50)]
                 with pytest.raises(UnavailableError) as wrong:
