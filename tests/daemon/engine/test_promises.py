@@ -339,18 +339,20 @@ def test_a_job_that_does_not_end_about_when_its_leases_end_makes_room():
     engine.check()
 
 
+def with_an_urgent_job():
+    """A job that uses all GPUs and could go on later, and one that must have them after it."""
+    made = replace(setup(a=8), policy="chronus:profile=0")
+    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
+    engine.step(0.0, [submit("j1", gpus=8, run_time=1200.0, deadline=9000.0)])
+    engine.step(0.05, [Started("j1", 1)])
+    return engine, submit("j2", gpus=8, run_time=1200.0, deadline=2400.0)
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_job_that_ends_about_now_is_not_stopped_for_a_later_lease(hard, monkeypatch):
     """j1 could go on after j2; where this is `hard` to find, the solver is asked."""
-    made = replace(setup(a=8), policy="chronus:profile=0")
-    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
-    jobs = [
-        submit("j1", gpus=8, run_time=1200.0, deadline=9000.0),
-        submit("j2", gpus=8, run_time=1200.0, deadline=2400.0),
-    ]
-    engine.step(0.0, jobs[:1])
-    engine.step(0.05, [Started("j1", 1)])
-    assert [kind for kind, *_ in promises(engine.step(0.1, jobs[1:]))] == ["promised"]
+    engine, urgent = with_an_urgent_job()
+    assert [kind for kind, *_ in promises(engine.step(0.1, [urgent]))] == ["promised"]
     for heuristic in ("joined", "rearranged") if hard else ():
         monkeypatch.setattr(promises_of_chronus, heuristic, lambda *_: None)
     for late in (1200.0, 1200.01):
@@ -361,15 +363,8 @@ def test_a_job_that_ends_about_now_is_not_stopped_for_a_later_lease(hard, monkey
 
 
 def test_a_job_that_did_not_end_about_when_it_should_gets_a_later_lease():
-    made = replace(setup(a=8), policy="chronus:profile=0")
-    engine = Engine.new(replace(made, options=replace(made.options, owners=True)))
-    jobs = [
-        submit("j1", gpus=8, run_time=1200.0, deadline=9000.0),
-        submit("j2", gpus=8, run_time=1200.0, deadline=2400.0),
-    ]
-    engine.step(0.0, jobs[:1])
-    engine.step(0.05, [Started("j1", 1)])
-    engine.step(0.1, jobs[1:])
+    engine, urgent = with_an_urgent_job()
+    engine.step(0.1, [urgent])
     for late in (1200.0, 1200.01):
         engine.step(late, [Tick()])
     step = engine.step(1212.1, [Tick()])

@@ -17,11 +17,8 @@ from sia.decisions import StartJob
 from sia.model import Stream
 from sia.policies.sia.ends import GuestEnds
 from sia.policies.sia.policy import Sia, SiaParams
-from tests.sia.test_snapshot import part
 from tests.support.budget import budget
-from tests.support.builders import SMALL, job, play_out, random_workload
-from tests.support.clusters.troubled import troubled
-from tests.support.naive import naive_policies
+from tests.support.builders import SMALL, job, random_workload
 
 ROUNDS = budget(ci=36, soak=600)
 WINDOWS = (60.0, 600.0, 3600.0)
@@ -213,26 +210,6 @@ def test_why_a_job_is_lent_nothing():
     assert by_risk
     assert all(re.fullmatch(what, said) for said in by_risk)
     assert not reasons(None, None)
-
-
-class Careful(Sia):
-    """SIA with the option set."""
-
-    def __init__(self, params=None):
-        super().__init__(params or SiaParams(chance=0.3))
-
-
-def test_who_knows_the_future_slows_no_job():
-    for seed in range(ROUNDS):
-        workload = random_workload(Random(seed))
-        baseline = naive_policies.fcfs(*workload.plain())
-        played = play_out(Careful, *workload)
-        assert all(played[i].start <= baseline[i] for i in baseline), f"seed {seed}"
-
-
-def test_a_core_restored_now_and_then_decides_the_same():
-    for seed in range(budget(ci=6, soak=40)):
-        assert not part(troubled(Careful, Random(seed)), Random(seed)), f"seed {seed}"
 
 
 def test_the_option_is_a_probability():

@@ -19,10 +19,8 @@ from sia.model import Stream
 from sia.policies.sia.policy import Sia, SiaParams
 from sia.policies.sia.reclaim import SiaReclaim
 from sia.virtual import turns as clocks
-from tests.sia.test_snapshot import part
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, play_out, pools, random_workload
-from tests.support.clusters.troubled import troubled
 from tests.support.naive import naive_policies
 
 ROUNDS = budget(ci=24, soak=600)
@@ -37,19 +35,6 @@ class Turning(Sia):
 
 def test_the_option_is_written_in_the_label():
     assert params_of("sia:turns", SiaParams) == SiaParams(turns=True)
-
-
-def test_who_knows_the_future_slows_no_job():
-    for seed in range(ROUNDS):
-        workload = random_workload(Random(seed))
-        baseline = naive_policies.fcfs(*workload.plain())
-        played = play_out(Turning, *workload)
-        assert all(played[i].start <= baseline[i] for i in baseline), f"seed {seed}"
-
-
-def test_a_core_restored_now_and_then_decides_the_same():
-    for seed in range(budget(ci=6, soak=40)):
-        assert not part(troubled(Turning, Random(seed)), Random(seed)), f"seed {seed}"
 
 
 def test_no_guest_runs_on_a_loan_after_its_turn_while_its_quota_has_room():

@@ -16,11 +16,8 @@ from sia.events import JobFinished
 from sia.model import Stream
 from sia.policies.sia.policy import Sia, SiaParams
 from sia.policies.sia.risk import LendingRisk
-from tests.sia.test_snapshot import part
 from tests.support.budget import budget
-from tests.support.builders import SMALL, job, play_out, random_workload
-from tests.support.clusters.troubled import troubled
-from tests.support.naive import naive_policies
+from tests.support.builders import SMALL, job, random_workload
 
 ROUNDS = budget(ci=36, soak=600)
 
@@ -110,26 +107,6 @@ def test_all_loans_together_come_to_no_more_than_they_may(risk):
                 outlasted += measured.overdue > 0
     assert lent
     assert outlasted
-
-
-class Careful(Sia):
-    """SIA with the option set."""
-
-    def __init__(self, params=None):
-        super().__init__(params or SiaParams(0.3))
-
-
-def test_who_knows_the_future_slows_no_job_with_less_risk_either():
-    for seed in range(ROUNDS):
-        workload = random_workload(Random(seed))
-        baseline = naive_policies.fcfs(*workload.plain())
-        played = play_out(Careful, *workload)
-        assert all(played[i].start <= baseline[i] for i in baseline), f"seed {seed}"
-
-
-def test_a_core_restored_now_and_then_decides_the_same():
-    for seed in range(budget(ci=6, soak=40)):
-        assert not part(troubled(Careful, Random(seed)), Random(seed)), f"seed {seed}"
 
 
 def guest(number, submit, width=1):
