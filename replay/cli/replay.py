@@ -317,7 +317,7 @@ def _stale(out: Path) -> list[str]:
 
 
 def _foreign(out: Path) -> list[Path]:
-    """Return the files that would be replaced by a result although they are none."""
+    """Return the files that are not results, but that a result would replace."""
     return [out / name for name in (REPORT, CELLS) if name not in _earlier(out)]
 
 

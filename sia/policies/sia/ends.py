@@ -28,12 +28,13 @@ from sia.contract.views import JobStateView
 from sia.policies.sia.risk import KEPT, PRIOR, TOGETHER
 
 BEFORE, OWN, BEYOND = 0.97, 0.12, 0.7
-"""The shares assumed before any job has run: of jobs that reach a window before their bin, their
-bin, and a window beyond it, those that run longer than it. With the default forecast of run times
-about 12 of 100 jobs run longer than their bin."""
+"""Shares assumed before any job has run: of the jobs that outlast the previous window, those that
+outlast this one. `BEFORE` is for windows shorter than the job's bin, `OWN` for its bin, and
+`BEYOND` for longer windows. With the default forecast about 12 of 100 jobs outlast their bin."""
 
 PRIOR_OF_ALL = 3.0
-"""Weight of these shares, in jobs. The shares of all pools have weight `PRIOR` in those of each."""
+"""The number of jobs that these shares count as, in the shares of all pools. In the shares of each
+pool those of all pools count as `PRIOR` jobs."""
 
 SHORTEST = 15.0
 """Seconds for which no guest is expected to end. Survival from there to the first window, and
@@ -79,7 +80,8 @@ class _Held:
         self, batch: _Batch | None, batches: set[_Batch], gpus: int, lasting: float
     ) -> None:
         self.batch, self.batches = batch, batches  # `chances` leave out `batch`
-        self.gpus, self.lasting = gpus, lasting  # of that batch: in use, expected after the window
+        self.gpus = gpus  # GPUs that this batch holds now
+        self.lasting = lasting  # the mean number of GPUs that it holds after the window
         self.chances: NDArray[np.float64] = np.ones(1)  # that others hold 0, 1, 2, … GPUs
 
     def add(self, gpus: int, lasts: float) -> None:
@@ -109,7 +111,7 @@ class GuestEnds:
         self._time = -inf
 
     def started(self, job: JobStateView, bin_: int, now: float, *, guest: bool) -> None:
-        """Record a job that starts. O(log n)."""
+        """Record that a job starts. O(log n)."""
         self.advance(now)
         found = self._running[job.arrival] = _Running(job, bin_, now)
         if guest:
@@ -119,7 +121,7 @@ class GuestEnds:
         heappush(self._next, (now + self._windows[0], job.arrival))
 
     def ended(self, job: JobStateView, now: float) -> None:
-        """Record a running job that ends. O(log n + windows)."""
+        """Record that a running job ends. O(log n + windows)."""
         self.advance(now)
         if self._guests.pop(job.arrival, None) is not None:
             self._held.clear()

@@ -72,7 +72,7 @@ class _Group:
 
 
 class _Borrower(NamedTuple):
-    """A pool with pending jobs; the least one borrows next. Names differ."""
+    """A pool with pending jobs, in the order in which pools borrow: the least one is next."""
 
     rank: int
     ratio: float
